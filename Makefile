@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test test-all unit-explorer unit-research install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel bench bench-peers bench-learning clean
+.PHONY: run serve test test-all test-device unit-explorer unit-research install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel bench bench-peers bench-learning clean
 
 run: install
 	$(BIN)/hessmap map
@@ -17,7 +17,7 @@ serve: install
 test: lint types unit
 
 # The explorer and the studies as well.
-test-all: test unit-explorer unit-research
+test-all: test test-device unit-explorer unit-research
 
 install: $(VENV)/.installed
 
@@ -47,6 +47,11 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q --numproce
 unit: install
 	$(PYTEST)
 
+# Tests on a device, in a process of their own: DEVICE=second is a stand-in on the CPU, DEVICE=cuda a real one.
+DEVICE ?= second
+test-device: install
+	HESSMAP_DEVICE=$(DEVICE) OMP_NUM_THREADS=1 $(BIN)/pytest -q tests/device
+
 unit-explorer: install
 	$(PYTEST) explorer
 
@@ -61,8 +66,9 @@ pictures: install
 papers: install
 	$(BIN)/python -m hessmap_research.papers.documents research/docs research/results
 
+# Long tests, tests on downloaded data, and properties on ten times as many examples as in `make test`.
 test-slow: install
-	$(BIN)/pytest -q -m 'slow or data' tests src explorer research
+	$(BIN)/pytest -q -m 'slow or data or hypothesis' --hypothesis-profile=long tests src explorer research
 
 # Models of other projects, from configurations with random weights; nothing is downloaded.
 test-models: .venv-models/.installed

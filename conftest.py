@@ -17,10 +17,16 @@ from hypothesis import register_random, settings
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Every run of the suite draws the same examples; a seed, as the rows of the matrix give it, draws others."""
+    """Choose the hypothesis profile: "quick" by default, "long" by ``--hypothesis-profile=long`` (``make test-slow``).
+
+    Every run draws the same examples, unless a seed is given, as by the rows of the matrix. Tests that state a number
+    of examples keep it in both profiles.
+    """
     is_seeded = config.getoption("--hypothesis-seed", None) is not None
-    settings.register_profile("hessmap", deadline=None, derandomize=not is_seeded)  # a deadline is a clock
-    settings.load_profile("hessmap")
+    for name, max_examples in (("quick", 100), ("long", 1000)):
+        # No deadline: it would make tests depend on the clock.
+        settings.register_profile(name, deadline=None, derandomize=not is_seeded, max_examples=max_examples)
+    settings.load_profile(config.getoption("--hypothesis-profile", None) or "quick")
     typer.testing._get_command = cache(typer.testing._get_command)  # else every command line of a test builds them all
 
 

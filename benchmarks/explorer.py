@@ -60,8 +60,7 @@ def served(folder: Path) -> Iterator[str]:
 def add_large_map(path: Path, size: int) -> None:
     from dataclasses import replace
 
-    from hessmap.records import Spectrum
-    from hessmap.records.store import Store, add_map
+    from hessmap.records import Spectrum, Store, add_map
     from views.synthetic_map import curvature_map
 
     made = curvature_map(with_twin=False)

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from hessmap.progress import NoProgress
+from hessmap.progress import Progress
 from hessmap_research.runner.engines import num_cores
 from hessmap_research.runner.run import run
 from hessmap_research.runner.store import StudyStore
@@ -52,7 +52,7 @@ TRIVIAL = Study(
 )
 
 
-class StoringTimes(NoProgress):
+class StoringTimes(Progress):
     """Remembers when each outcome was stored, which leaves the start of the processes out."""
 
     def __init__(self) -> None:

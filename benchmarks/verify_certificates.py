@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from hessmap_research.studies.certificates.prior_certificates import verification
+from hessmap_research.studies.certificates.data_priors import verification
 
 RESULTS = Path(__file__).parent / "results" / "verified_certificates.json"
 

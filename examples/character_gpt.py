@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 import hessmap as hm
-from hessmap.records.maps import whole_of
+from hessmap.records import whole_of
 from hessmap.views.plots import write_figure
 
 CONTEXT, WIDTH, HEADS, BLOCKS = 16, 16, 2, 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import hessmap
-from hessmap.cli.extensions import GROUP, PACKAGE_OF
+from hessmap.cli.program import GROUP, PACKAGE_OF
 
 ROOT = Path(__file__).parents[1]
 OTHERS = ("explorer", "research")

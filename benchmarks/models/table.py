@@ -1,4 +1,4 @@
-"""Writes the tables of docs/models.md from benchmarks/results/models.json and capabilities.json.
+"""Writes the tables of docs/guides/models.md from benchmarks/results/models.json and capabilities.json.
 
 python benchmarks/models/table.py
 """
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "models.md"
+PAGE = ROOT / "docs" / "guides" / "models.md"
 
 
 def rows_of(name: str) -> list[dict[str, Any]]:
     stored = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
-    rows: list[dict[str, Any]] = stored["rows"]
+    rows: list[dict[str, Any]] = stored["cases"]
     return rows
 
 
@@ -50,7 +50,7 @@ def _error(cell: dict[str, Any]) -> str:
 
 def replaced(page: str, name: str, table: str) -> str:
     begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n{table}\n{end}", page, flags=re.DOTALL)
+    return re.sub(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{table}\n\n{end}", page, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def cross_entropy(model: nn.Module, batch: Any) -> Tensor:
 class Ours:
     name = "hessmap"
 
-    compile: Any = "auto"
+    compile = False
 
     def __init__(self, case: Case, dense: bool = False) -> None:
         """``dense`` writes the matrix down where it is small, which pays from some hundred products on."""
@@ -102,13 +102,6 @@ class OursCompiled(Ours):
 
     name = "hessmap, compiled"
     compile = True
-
-
-class OursNeverCompiled(Ours):
-    """What "auto" must not be slower than."""
-
-    name = "hessmap, never compiled"
-    compile = False
 
 
 class Curvlinops:

@@ -2,7 +2,7 @@
 
 Four networks in float64 and two of ten million parameters in float32, all libraries in one process, at equal accuracy:
 eigenvalues to 1e-6 relative (1e-3 in float32), 64 steps x 16 probes, the trace to a standard error of 1 %. "hessmap" is
-compile="auto", from the model on; "hessmap, compiled" is compile=True after tracing and compiling, whose seconds stand
+the default, from the model on; "hessmap, compiled" is compile=True after tracing and compiling, whose seconds stand
 in its notes. Every row is a JSON file of its own in results/peers; those that are there already
 are not run again unless --again. Rows whose data are absent are skipped, and say so.
 
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from floor import floor_seconds
 from harness import RESULTS, environment, forget_peak
-from libraries import LIBRARIES, Answer, Ours, OursCompiled, OursNeverCompiled, ready
+from libraries import LIBRARIES, Answer, Ours, OursCompiled, ready
 from questions import (
     ACCURACIES,
     LARGE,
@@ -45,7 +45,7 @@ from questions import (
 import hessmap as hm
 from cases import CASES, LARGE_CASES, Case, case
 from hessmap.errors import HessmapError
-from hessmap.records.provenance import data_hash
+from hessmap.records import data_hash
 
 FOLDER = RESULTS / "peers"
 SMALL = Sizes(count=5, steps=8, probes=2, standard_error=0.2, block=4)
@@ -182,7 +182,7 @@ def _product_errors(made: Case) -> dict[str, float]:
     assert expected is not None
     errors = {}
     for name, library in LIBRARIES.items():
-        if library in (OursCompiled, OursNeverCompiled):
+        if library is OursCompiled:
             continue
         with ready(made):
             errors[name] = float((library(made).product(vector) - expected[:, 0]).abs().max() / expected.abs().max())
@@ -212,7 +212,7 @@ def _judged(question: str, made: Case, sizes: Sizes, libraries: dict[str, Any]) 
     ours = min(
         (libraries[name] for name in own), key=lambda library: library["seconds"] if library["right"] else float("inf")
     )
-    other = (*own, OursNeverCompiled.name)
+    other = (*own, "hessmap, never compiled")  # in rows stored when compiling was automatic
     peers = {name: library for name, library in libraries.items() if name not in other and library["right"]}
     speedups, processor = (
         ({}, {})
@@ -278,14 +278,11 @@ def main() -> int:
     parser.add_argument("--only", choices=list(QUESTIONS), action="append")
     parser.add_argument("--network", choices=[*CASES, *LARGE_CASES], action="append")
     parser.add_argument("--plain", action="store_true", help="without compiled products")
-    parser.add_argument("--never", action="store_true", help="also with compile=False")
     parser.add_argument("--samples", type=int, help="fewer samples for all libraries, which the row says")
     parser.add_argument("--references", action="store_true", help="only the references, which need no quiet machine")
     given = parser.parse_args()
     if given.plain:
         LIBRARIES.pop(OursCompiled.name)
-    if given.never:
-        LIBRARIES[OursNeverCompiled.name] = OursNeverCompiled
     sizes, folder = (SMALL, FOLDER / "small") if given.small else (Sizes(), FOLDER)
     folder.mkdir(parents=True, exist_ok=True)
     passed = True

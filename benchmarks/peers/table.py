@@ -1,4 +1,4 @@
-"""The measured rows as the tables of docs/large-networks.md, between its two marks.
+"""The measured rows as the tables of docs/benchmarks.md, between its two marks.
 
 python benchmarks/peers/table.py
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "large-networks.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 START, END = "<!-- peers: start -->", "<!-- peers: end -->"
 PEERS = ("curvlinops", "hessian-eigenthings", "PyHessian")
 LIBRARIES = ("hessmap", *PEERS)

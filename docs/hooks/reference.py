@@ -1,4 +1,4 @@
-"""Reference pages from the docstrings: one for every package that lists its names, and an index of the first ones."""
+"""Reference pages from the docstrings: one for every package or public module that lists its names, and an index."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def packages() -> Iterator[tuple[ModuleType, list[str]]]:
-    """Every package of hessmap with a list of names, and that list without the packages below it."""
+    """Every package of hessmap and every module that a package lists, with its names except for modules."""
+    public = set(MODULES)
     for found in sorted(pkgutil.walk_packages(hessmap.__path__, "hessmap."), key=lambda found: found.name):
-        if found.name.startswith(HIDDEN) or (not found.ispkg and found.name not in MODULES):
+        if found.name.startswith(HIDDEN) or (not found.ispkg and found.name not in public):
             continue
         module = import_module(found.name)
         names = getattr(module, "__all__", None) or [name for name in vars(module) if is_own(module, name)]
+        modules = [getattr(module, name) for name in names if inspect.ismodule(getattr(module, name))]
+        public |= {below.__name__ for below in modules if hasattr(below, "__all__")}
         names = [name for name in names if not inspect.ismodule(getattr(module, name))]
-        if names:
+        if names or modules:
             yield module, names
 
 
@@ -47,7 +50,17 @@ def is_own(module: ModuleType, name: str) -> bool:
 
 def reference_page(module: ModuleType, names: list[str]) -> str:
     blocks = "\n\n".join(f"::: {module.__name__}.{name}" for name in sorted(names, key=str.lower))
-    return f"# `{module.__name__}`\n\n{inspect.getdoc(module)}\n\n{blocks}\n"
+    table = formula_table() if module.__name__ == "hessmap.theory" else ""
+    return f"# `{module.__name__}`\n\n{inspect.getdoc(module)}\n\n{table}{blocks}\n"
+
+
+def formula_table() -> str:
+    """The index of rank formulas as a table."""
+    rows = ["| network | Hessian | function | kind | reference |", "| --- | --- | --- | --- | --- |"]
+    for network, hessian, function, kind, reference in hessmap.theory.INDEX:
+        name = f"hessmap.theory.{function}"
+        rows.append(f"| {network} | {hessian} | [`{function}`][{name}] | {kind} | {reference} |")
+    return "\n".join(rows) + "\n\n"
 
 
 def index_page() -> str:

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 from starlette.testclient import TestClient
 
-from hessmap.records.estimates import SpectralEstimate
-from hessmap.records.store import MapOptions, Store, add_map, add_track
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
+from hessmap.records import CurvatureTrack, MapOptions, SpectralEstimate, Store, TrackPoint, add_map, add_track
 from hessmap_explorer.app import explorer_app
 from hessmap_explorer.functions import kept_result
 from hessmap_explorer.settings import Explorer

@@ -18,7 +18,7 @@ import pytest
 from explorers import PORT, RESULTS, client, filled_store, keep_results, refused
 from starlette.testclient import TestClient
 
-from hessmap.records.encoding import encode
+from hessmap.records import encode
 from hessmap_explorer import reading
 from hessmap_explorer.functions import free_result_name, kept_result
 from hessmap_explorer.settings import Explorer

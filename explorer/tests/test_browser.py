@@ -11,7 +11,7 @@ import pytest
 from explorers import Served, point
 
 import hessmap as hm
-from hessmap.records.store import Store, add_point, load_map
+from hessmap.records import Store, add_point, load_map
 from patience import PATIENCE
 
 pytest.importorskip("playwright.sync_api", reason="the package playwright drives the browser")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from explorers import Served
 
-from hessmap.records.store import Store, load_map
-from hessmap.views.map_page import map_page
+from hessmap.records import Store, load_map
+from hessmap.views.page import map_page
 from patience import PATIENCE
 
 pytest.importorskip("playwright.sync_api", reason="the package playwright drives the browser")

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 from explorers import PORT, RESULTS, client, refused, track
 
-from hessmap.records.commands import command_line
-from hessmap.records.store import MapOptions, Store, add_map, add_track, load_map, load_track
-from hessmap.views.map_page import map_page
-from hessmap.views.track_page import track_page
+from hessmap.records import MapOptions, Store, add_map, add_track, command_line, load_map, load_track
+from hessmap.views.page import map_page, track_page
 from hessmap_explorer.jobs import Job, Jobs
 from hessmap_explorer.settings import Explorer
 from views.synthetic_map import curvature_map

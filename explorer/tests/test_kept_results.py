@@ -11,7 +11,7 @@ import pytest
 from explorers import PORT, RESULTS, client, filled_store, keep_results, refused
 from starlette.testclient import TestClient
 
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE
 from hessmap_explorer.functions import kept_result
 from hessmap_explorer.predict import FAMILIES
 from hessmap_explorer.python_lines import directions_lines, eigenvector_lines

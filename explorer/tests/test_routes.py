@@ -12,7 +12,7 @@ from explorers import PORT, RESULTS, client, filled_store, refused
 from starlette.testclient import TestClient
 
 import hessmap as hm
-from hessmap.records.store import Store, load_map
+from hessmap.records import Store, load_map
 from hessmap_explorer.settings import Explorer
 
 

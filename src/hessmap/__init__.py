@@ -21,6 +21,7 @@ _HOME_OF = {
     "FullyConnected": "networks",
     "Problem": "problem",
     "Tracker": "maps.track",
+    "as_operator": "linalg",
     "certified_rank": "exact",
     "certify": "certificates",
     "certify_from_data": "certificates",
@@ -33,7 +34,10 @@ _HOME_OF = {
     "function_rank": "maps.functions",
     "functional_hessian": "hessians",
     "generic_rank": "exact",
+    "ggn": "hessians",
     "kronecker_approximation": "layers",
+    "kronecker_curvature": "layers",
+    "kronecker_error": "layers",
     "layer_eigenpairs": "layers",
     "layer_factors": "layers",
     "layer_hessian": "layers",
@@ -113,14 +117,18 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.exact import generic_rank as generic_rank
     from hessmap.hessians import fisher as fisher
     from hessmap.hessians import functional_hessian as functional_hessian
+    from hessmap.hessians import ggn as ggn
     from hessmap.hessians import loss_hessian as loss_hessian
     from hessmap.hessians import outer_product_hessian as outer_product_hessian
     from hessmap.hessians import output_jacobian as output_jacobian
     from hessmap.layers import kronecker_approximation as kronecker_approximation
+    from hessmap.layers import kronecker_curvature as kronecker_curvature
+    from hessmap.layers import kronecker_error as kronecker_error
     from hessmap.layers import layer_eigenpairs as layer_eigenpairs
     from hessmap.layers import layer_factors as layer_factors
     from hessmap.layers import layer_hessian as layer_hessian
     from hessmap.layers import layer_names as layer_names
+    from hessmap.linalg import as_operator as as_operator
     from hessmap.losses import next_token as next_token
     from hessmap.maps.comparison import compare_maps as compare_maps
     from hessmap.maps.curvature_map import map as map

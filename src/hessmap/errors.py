@@ -1,4 +1,7 @@
-"""One exception family, one sentence shape: what must hold; which value broke it. What to do."""
+"""Exceptions of hessmap and checks of arguments.
+
+Every message has one form: what is required; what was given. What to do.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ EXIT_OF_CLOSED_PIPE = 141  # where the reader of its output has gone: 128 + SIGP
 
 
 class HessmapError(Exception):
-    """Everything hessmap raises on purpose."""
+    """Base class of every exception that hessmap raises on purpose."""
 
 
 class InvalidInput(HessmapError, ValueError):
@@ -24,19 +27,19 @@ class InvalidInput(HessmapError, ValueError):
 
 
 class UnknownName(InvalidInput):
-    """A name that is not among the known ones; the message offers the near ones."""
+    """A name that is not among the known ones; the message suggests similar ones."""
 
 
 class UnsupportedNetwork(HessmapError, TypeError):
-    """A network outside of what the called method can treat exactly."""
+    """A network that the called method cannot treat exactly."""
 
 
 class TooLarge(HessmapError, MemoryError):
-    """The work would not fit the memory; the message says the bytes and the alternative."""
+    """The work would not fit in memory; the message states the bytes and an alternative."""
 
 
 class DataFileError(HessmapError, OSError):
-    """A data file is missing, truncated or of another kind."""
+    """A data file is missing, truncated or of another format."""
 
 
 class NotReproducible(HessmapError, RuntimeError):
@@ -44,25 +47,48 @@ class NotReproducible(HessmapError, RuntimeError):
 
 
 class RankLost(HessmapError, RuntimeError):
-    """A process of a distributed computation did not answer."""
+    """A process of a distributed computation did not respond."""
 
 
 class MissingExtra(HessmapError, ImportError):
-    """A package that only some work needs is not installed; the message says the command that installs it."""
+    """An optional package is not installed; the message states the command that installs it."""
 
 
 def is_interruption(error: BaseException | None) -> bool:
-    """Whether Ctrl-C is behind an error: libraries that are interrupted while they load raise errors of their own."""
+    """Whether an error was caused by Ctrl-C.
+
+    Args:
+        error: The error, or None.
+
+    Returns:
+        True if the error, its cause or its context is a KeyboardInterrupt.
+
+    Notes:
+        Libraries that are interrupted while they are imported raise errors of their own from the KeyboardInterrupt.
+
+    Example:
+        >>> is_interruption(KeyboardInterrupt()), is_interruption(ValueError()), is_interruption(None)
+        (True, False, False)
+    """
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def sentence(must: str, got: str, remedy: str = "") -> str:
-    """The shape of every message.
+    """Format an error message.
 
-    >>> sentence("widths must be at least 1", "widths[2] is 0", "Remove that layer")
-    'widths must be at least 1; widths[2] is 0. Remove that layer.'
+    Args:
+        must: What is required.
+        got: What was given.
+        remedy: What to do. Default: nothing is suggested.
+
+    Returns:
+        The message, in one line.
+
+    Example:
+        >>> sentence("widths must be at least 1", "widths[2] is 0", "Remove that layer")
+        'widths must be at least 1; widths[2] is 0. Remove that layer.'
     """
     text = f"{must}; {got}."
     text = f"{text} {remedy}." if remedy else text
@@ -70,18 +96,42 @@ def sentence(must: str, got: str, remedy: str = "") -> str:
 
 
 def require(condition: bool, must: str, got: str, remedy: str = "") -> None:
-    """Raise InvalidInput in the one sentence shape unless the condition holds."""
+    """Raise InvalidInput unless a condition holds.
+
+    Args:
+        condition: What must be true.
+        must: The requirement in words.
+        got: What was given.
+        remedy: What to do. Default: nothing is suggested.
+
+    Raises:
+        InvalidInput: If the condition is false.
+
+    Example:
+        >>> require(False, "widths must be at least 1", "widths[2] is 0")
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.InvalidInput: widths must be at least 1; widths[2] is 0.
+    """
     if not condition:
         raise InvalidInput(sentence(must, got, remedy))
 
 
 def require_extra(package: str, extra: str) -> None:
-    """Raise MissingExtra unless a package that an extra of hessmap installs can be imported.
+    """Raise MissingExtra unless an optional package can be imported.
 
-    >>> require_extra("no_such_package", "plots")
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.MissingExtra: this needs the package no_such_package; it is not installed. \
+    Args:
+        package: Name of the package, as in ``import``.
+        extra: The extra of hessmap that installs it.
+
+    Raises:
+        MissingExtra: If the package is not installed.
+
+    Example:
+        >>> require_extra("no_such_package", "plots")
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.MissingExtra: this needs the package no_such_package; it is not installed. \
 Install it with: pip install "hessmap[plots]".
     """
     if find_spec(package) is None:
@@ -90,10 +140,19 @@ Install it with: pip install "hessmap[plots]".
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
-    """The error for a name nobody knows, with the near ones first.
+    """The error for an unknown name, with suggestions.
 
-    >>> str(unknown_name("loss", "sqared", ["squared", "log_cosh"]))
-    "loss must be one of squared, log_cosh; got 'sqared'. Did you mean 'squared'?"
+    Args:
+        kind: What is named, such as "loss".
+        given: The value that was given.
+        known: The known names.
+
+    Returns:
+        The exception, for the caller to raise.
+
+    Example:
+        >>> str(unknown_name("loss", "sqared", ["squared", "log_cosh"]))
+        "loss must be one of squared, log_cosh; got 'sqared'. Did you mean 'squared'?"
     """
     names = list(known)
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
@@ -103,14 +162,24 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
 
 @contextmanager
 def noting_errors(where: str) -> Iterator[None]:
-    """An exception of the user's own code passes through with a note of where it was raised.
+    """Add a note to exceptions of the user's code that states where they were raised.
 
-    >>> with noting_errors("the product of an operator"):
-    ...     1 / 0
-    Traceback (most recent call last):
-        ...
-    ZeroDivisionError: division by zero
-    raised in the product of an operator
+    Args:
+        where: The place, in words.
+
+    Yields:
+        Nothing.
+
+    Notes:
+        Exceptions of hessmap pass unchanged.
+
+    Example:
+        >>> with noting_errors("the product of an operator"):
+        ...     1 / 0
+        Traceback (most recent call last):
+            ...
+        ZeroDivisionError: division by zero
+        raised in the product of an operator
     """
     try:
         yield
@@ -122,17 +191,33 @@ def noting_errors(where: str) -> Iterator[None]:
 
 
 def require_name(kind: str, given: object, known: Iterable[str]) -> None:
-    """Raise UnknownName unless the given value is one of the known names."""
+    """Raise UnknownName unless a value is one of the known names.
+
+    Args:
+        kind: What is named, such as "loss".
+        given: The value to check.
+        known: The known names.
+
+    Raises:
+        UnknownName: If the value is not a string or not among the names.
+    """
     names = list(known)
     if not isinstance(given, str) or given not in names:
         raise unknown_name(kind, given, names)
 
 
 def integer_or_none(value: object) -> int | None:
-    """A whole number as a plain int; None for anything else, for bools too.
+    """Convert an integer of any type to a plain int.
 
-    >>> integer_or_none(3), integer_or_none(3.0), integer_or_none(True)
-    (3, None, None)
+    Args:
+        value: Any value.
+
+    Returns:
+        The int; None for anything that is not an integer, including bools and floats.
+
+    Example:
+        >>> integer_or_none(3), integer_or_none(3.0), integer_or_none(True)
+        (3, None, None)
     """
     if type(value) is int:  # asking for the protocol takes 40 times as long
         return value
@@ -145,10 +230,22 @@ def integer_or_none(value: object) -> int | None:
 
 
 def checked_count(name: str, value: object, at_least: int | None = 1) -> int:
-    """A plain integer, of at least ``at_least``; no float, no bool.
+    """Convert an integer argument to a plain int and check its range.
 
-    >>> checked_count("outputs", 3)
-    3
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to check; floats and bools are not accepted.
+        at_least: Smallest accepted value, or None for no lower bound. Defaults to 1.
+
+    Returns:
+        The int.
+
+    Raises:
+        InvalidInput: If the value is not an integer, is below ``at_least``, or does not fit in 64 bits.
+
+    Example:
+        >>> checked_count("outputs", 3)
+        3
     """
     count = integer_or_none(value)
     if count is None or (at_least is not None and count < at_least):
@@ -159,23 +256,44 @@ def checked_count(name: str, value: object, at_least: int | None = 1) -> int:
 
 
 def checked_seed(seed: object) -> int:
-    """A seed that every random generator takes.
+    """Check that a seed is accepted by every random generator.
 
-    >>> checked_seed(-1)
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.InvalidInput: seed must be an integer of at least 0; got -1.
+    Args:
+        seed: The value to check.
+
+    Returns:
+        The seed as a plain int.
+
+    Raises:
+        InvalidInput: If the seed is not an integer in [0, 2^63).
+
+    Example:
+        >>> checked_seed(-1)
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.InvalidInput: seed must be an integer of at least 0; got -1.
     """
     return checked_count("seed", seed, 0)
 
 
 def checked_number(name: str, value: object) -> float:
-    """A number as a plain float; no text, no bool. What it may be is for the caller to say.
+    """Convert a real number to a plain float. The caller checks the range.
 
-    >>> checked_number("shift", "0.1")
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.InvalidInput: shift must be a number; got '0.1'.
+    Args:
+        name: Name of the argument, for the message.
+        value: The value to convert; strings and bools are not accepted.
+
+    Returns:
+        The float, which may be infinite or NaN if ``value`` is.
+
+    Raises:
+        InvalidInput: If the value is not a real number, or an integer or fraction beyond the range of float64.
+
+    Example:
+        >>> checked_number("shift", "0.1")
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.InvalidInput: shift must be a number; got '0.1'.
     """
     number = number_or_none(value)
     if number is None:
@@ -186,11 +304,17 @@ def checked_number(name: str, value: object) -> float:
 
 
 def number_or_none(value: object) -> float | None:
-    """A number as a plain float, also of a numpy scalar and of an array or tensor without dimensions; None for
-    anything else, for bools too. An integer beyond float64 is infinite.
+    """Convert a real number of any type to a plain float.
 
-    >>> number_or_none(3), number_or_none("3"), number_or_none(True)
-    (3.0, None, None)
+    Args:
+        value: Any value. Numpy scalars, and arrays and tensors without dimensions, are accepted.
+
+    Returns:
+        The float, infinite for an integer beyond float64; None for anything that is not a real number, including bools.
+
+    Example:
+        >>> number_or_none(3), number_or_none("3"), number_or_none(True)
+        (3.0, None, None)
     """
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()
@@ -203,12 +327,23 @@ def number_or_none(value: object) -> float | None:
 
 
 def list_of(name: str, values: Iterable[Item]) -> list[Item]:
-    """A list of what can be gone through once.
+    """Convert an iterable to a list.
 
-    >>> list_of("ranks", 3)
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.InvalidInput: ranks must be a list; got 3.
+    Args:
+        name: Name of the argument, for the message.
+        values: The iterable.
+
+    Returns:
+        Its items.
+
+    Raises:
+        InvalidInput: If ``values`` cannot be iterated over.
+
+    Example:
+        >>> list_of("ranks", 3)
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.InvalidInput: ranks must be a list; got 3.
     """
     try:
         return list(values)
@@ -217,10 +352,17 @@ def list_of(name: str, values: Iterable[Item]) -> list[Item]:
 
 
 def short_text(value: object) -> str:
-    """What was given, in less than a line.
+    """A short repr, for error messages.
 
-    >>> short_text("a"), short_text(list(range(99)))
-    ("'a'", 'a value of type list')
+    Args:
+        value: Any value.
+
+    Returns:
+        Its repr if that is one line of at most 60 characters; otherwise its type, in words.
+
+    Example:
+        >>> short_text("a"), short_text(list(range(99)))
+        ("'a'", 'a value of type list')
     """
     try:
         text = repr(value)

@@ -1,6 +1,6 @@
-"""How long work is shown while it goes on, or not: who reports to a `Progress` knows nothing of terminals.
+"""Progress of long work. Code that reports to a `Progress` does not depend on terminals.
 
-The room `views` registers what draws in a terminal. Work that ends within two seconds is never shown.
+The package `views` registers the class that draws in a terminal. Work that ends within two seconds is never shown.
 """
 
 from __future__ import annotations
@@ -11,53 +11,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
-from typing import Protocol
 
 PATIENCE_SECONDS = 2.0
 _is_on = True
 _make_visible: Callable[[], Progress] | None = None
 
 
-class Progress(Protocol):
-    """Shows work that goes on, one step after the other."""
+class Progress:
+    """Receives reports on the steps of long work; this base class shows nothing."""
 
     def start(self, step: str, total: int | None = None) -> None:
-        """Begin a step of so many parts (None: nobody knows); the step before has ended."""
+        """Begin a step of ``total`` parts (None: unknown); the previous step has ended."""
 
     def advance(self, done: int, note: str = "") -> None:
-        """So many parts of the step are done; the note is shown beside them."""
+        """Report how many parts of the step are done, with a note to show beside them."""
 
     def message(self, text: str) -> None:
-        """Say something at once that must not be missed."""
+        """Show a message at once, also where there is no terminal."""
 
     def remark(self, text: str) -> None:
-        """Say something to people who watch; nothing is lost where nobody does."""
+        """Show an optional message."""
 
     def finish(self) -> None:
-        """All steps have ended."""
+        """End the last step."""
 
 
-class NoProgress:
-    """Shows nothing."""
+class LateProgress(Progress):
+    """Shows work once it has taken ``patience`` seconds; shorter work is never shown.
 
-    def start(self, step: str, total: int | None = None) -> None:
-        pass
-
-    def advance(self, done: int, note: str = "") -> None:
-        pass
-
-    def message(self, text: str) -> None:
-        pass
-
-    def remark(self, text: str) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-
-class LateProgress:
-    """Shows work from the moment on at which it has taken some seconds; what is short stays unseen."""
+    Args:
+        make_visible: Makes the progress that is shown, when the time has come.
+        patience: Seconds before anything is shown. Defaults to 2.
+        clock: Current time in seconds. Defaults to ``time.monotonic``.
+    """
 
     def __init__(
         self,
@@ -102,20 +88,36 @@ class LateProgress:
 
 
 def progress(is_on: bool = True) -> None:
-    """Show the progress of long work in the terminal from now on (the default), or show nothing."""
+    """Switch the display of progress in the terminal on or off, for all work that starts afterwards.
+
+    Args:
+        is_on: Whether work of more than two seconds is shown. Progress is on when hessmap is imported.
+
+    Example:
+        >>> progress(False)
+        >>> progress()
+    """
     global _is_on
     _is_on = is_on
 
 
 def register_progress(make_visible: Callable[[], Progress]) -> None:
-    """Say what shows progress to people."""
+    """Set the class or function that makes the visible progress.
+
+    Args:
+        make_visible: Called without arguments when work has taken long enough to be shown.
+    """
     global _make_visible
     _make_visible = make_visible
 
 
 def new_progress() -> Progress:
-    """What new work reports to: shows nothing where progress is switched off, and nothing of what is short."""
-    return LateProgress(_visible_progress) if _is_on else NoProgress()
+    """Create the receiver for the reports of new work.
+
+    Returns:
+        Progress: One that shows work of more than two seconds or, if progress is switched off, nothing.
+    """
+    return LateProgress(_visible_progress) if _is_on else Progress()
 
 
 def _visible_progress() -> Progress:
@@ -128,7 +130,13 @@ def _visible_progress() -> Progress:
 
 
 class Work:
-    """Long work made of products: what it is at, how many are done, and at its beginning what all will take."""
+    """Long work made of matrix-vector products: the current step, the products done, and an estimate of the time.
+
+    Args:
+        step: Name of the first step.
+        shown: Receiver of the reports.
+        clock: Current time in seconds. Defaults to ``time.monotonic``.
+    """
 
     def __init__(self, step: str, shown: Progress, clock: Callable[[], float] = time.monotonic) -> None:
         self.shown = shown
@@ -145,12 +153,12 @@ class Work:
         self.shown.start(step)
 
     def expect(self, total: int) -> None:
-        """The step will take so many products at most."""
+        """Set the largest number of products of this step."""
         self._total, self._done, self._started = total, 0, self._clock()
         self.shown.start(self._step, total)
 
     def add(self, products: int) -> None:
-        """So many more are done; the first ones tell what all will take."""
+        """Count further products; the first ones give the estimate of the time for all."""
         is_first, self._done = self._done == 0, self._done + products
         if self._total is not None and is_first:
             expected = (self._clock() - self._started) / products * self._total
@@ -164,7 +172,14 @@ _work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 @contextmanager
 def shown_work(step: str) -> Iterator[Work]:
-    """Show what is done inside, if it is long; work inside of other work belongs to that."""
+    """Report the work of a ``with`` block as one step; nested blocks report to the outermost one.
+
+    Args:
+        step: Name of the work, as it is displayed.
+
+    Yields:
+        Work: Receiver of the numbers of products.
+    """
     outer = _work.get()
     if outer is not None:
         yield outer
@@ -179,14 +194,22 @@ def shown_work(step: str) -> Iterator[Work]:
 
 
 def expect_products(total: int) -> None:
-    """Say how many products the work at hand will make at most."""
+    """Set the largest number of products that the current work will make; without shown work nothing happens.
+
+    Args:
+        total: Number of products.
+    """
     work = _work.get()
     if work is not None:
         work.expect(total)
 
 
 def report_products(count: int) -> None:
-    """Say that so many more are made."""
+    """Count products of the current work; without shown work nothing happens.
+
+    Args:
+        count: Number of products made since the last call.
+    """
     work = _work.get()
     if work is not None:
         work.add(count)

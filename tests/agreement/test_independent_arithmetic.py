@@ -200,8 +200,9 @@ def require_true_predictions(family: str, seeds: range) -> None:
         predicted = hm.predict_ranks(net, loss=loss, **facts)
         for part, true in truth.items():
             found = getattr(predicted, part)
-            is_right = true <= found.value if found.relation == "at_most" else true == found.value
-            assert is_right, f"{net}, {loss}, {facts}: {part} is {true}, {found.kind} {found.relation} {found.value}"
+            assert found.allows(true), (
+                f"{net}, {loss}, {facts}: {part} is {true}, {found.kind} {found.relation} {found.value}"
+            )
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.theory.fully_connected.activation_bounds import active_units_upper_bound
+from hessmap.theory.fully_connected.activations import active_units_upper_bound
 
 
 def problem_of(first: np.ndarray, second: np.ndarray, inputs: np.ndarray, shifts: np.ndarray) -> hm.Problem:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from hessmap.certificates import Certificate, PriorGrid, certify
 from hessmap.datasets import Data
-from hessmap.theory.risk_bounds import held_out_bound, tightest_bound
+from hessmap.theory.pac_bayes import held_out_bound, tightest_bound
 
 DELTA, SAMPLING_DELTA = 0.06, 0.04
 FLIPPED = 0.3

@@ -20,9 +20,8 @@ from hessmap.certificates.draws import Draws
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import InvalidInput
 from hessmap.networks import FullyConnected
-from hessmap.records.provenance import data_hash
-from hessmap.theory.pac_bayes import confidence_of
-from hessmap.theory.risk_bounds import maurer_complexity, tightest_bound
+from hessmap.records import data_hash
+from hessmap.theory.pac_bayes import confidence_of, maurer_complexity, tightest_bound
 
 SEED = 7
 

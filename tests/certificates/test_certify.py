@@ -13,8 +13,7 @@ from torch import nn
 
 from hessmap.certificates import BASES, Certificate, certify
 from hessmap.datasets import Data, gaussian_mixture
-from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
-from hessmap.theory.risk_bounds import maurer_complexity, tightest_bound
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, maurer_complexity, tightest_bound
 from hessmap.training import train
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from hessmap.theory import risk_bounds
-from hessmap.theory.risk_bounds import mean_bound, wagered_bound
+from hessmap.theory import pac_bayes
+from hessmap.theory.pac_bayes import mean_bound, wagered_bound
 
-held_out_bound, tightest_bound = cache(risk_bounds.held_out_bound), cache(risk_bounds.tightest_bound)  # of few counts
+held_out_bound, tightest_bound = cache(pac_bayes.held_out_bound), cache(pac_bayes.tightest_bound)  # of few counts
 REPETITIONS, DELTA = 500, 0.1
 MOST = int(binom.ppf(0.999, REPETITIONS, DELTA))
 NUM_SAMPLES = 60

@@ -10,8 +10,7 @@ import torch
 from hessmap.certificates.fit import PosteriorFit
 from hessmap.certificates.fit_settings import FitSettings
 from hessmap.certificates.posterior import divergence
-from hessmap.theory.pac_bayes import PriorGrid
-from hessmap.theory.risk_bounds import maurer_complexity
+from hessmap.theory.pac_bayes import PriorGrid, maurer_complexity
 
 
 @pytest.mark.parametrize("index", [1, 7, 250])

@@ -18,7 +18,7 @@ from hessmap.certificates import PriorGrid, SampleSplit, certify, certify_from_d
 from hessmap.certificates.samples import distinct_rows, input_groups
 from hessmap.datasets import Data
 from hessmap.errors import InvalidInput
-from hessmap.theory.risk_bounds import held_out_bound, tightest_bound
+from hessmap.theory.pac_bayes import held_out_bound, tightest_bound
 
 NUM_CLASSES, NUM_COINS, WIDTH = 4, 120, 130
 STILL = PriorGrid(1e-12, 1, num_points=1)  # noise too small to change an answer

@@ -11,7 +11,7 @@ from command_lines import loaded_after
 from hessmap.cli import app
 from hessmap.cli.options import STORE
 from hessmap.errors import InvalidInput
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE
 
 runner = CliRunner()
 

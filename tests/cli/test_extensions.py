@@ -16,7 +16,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 import hessmap
-from hessmap.cli import extensions
+from hessmap.cli import program as program_module
 from hessmap.cli.program import Roof
 from hessmap.errors import InvalidInput, MissingExtra
 
@@ -49,14 +49,15 @@ def program(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, object]) -> ty
         module = ModuleType(f"foreign_{place}")
         module.add = adding  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, module.__name__, module)
-        made.append(EntryPoint(name, f"foreign_{place}:add", extensions.GROUP))
-    monkeypatch.setattr(extensions, "entry_points", lambda group: made if group == extensions.GROUP else [])
-    extensions.add_commands_of_packages(app)
+        made.append(EntryPoint(name, f"foreign_{place}:add", program_module.GROUP))
+    monkeypatch.setattr(program_module, "entry_points", lambda group: made if group == program_module.GROUP else [])
+    program_module.add_commands_of_packages(app)
     return app
 
 
 def invoked(app: typer.Typer, *words: str) -> Result:
-    return CliRunner().invoke(app, list(words), env={"COLUMNS": "120"})
+    # A dumb terminal has 80 columns whatever COLUMNS says: rows of help would wrap there.
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "120", "TERM": "xterm"})
 
 
 def echoing(name: str, text: str = "") -> Callable[[typer.Typer], None]:
@@ -155,10 +156,10 @@ def test_broken_package_of_others_never_hides_a_command(name: str, monkeypatch: 
 
 
 def test_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("serve", "no_such_module:add", extensions.GROUP)
-    monkeypatch.setattr(extensions, "entry_points", lambda group: [entry])
+    entry = EntryPoint("serve", "no_such_module:add", program_module.GROUP)
+    monkeypatch.setattr(program_module, "entry_points", lambda group: [entry])
     app = typer.Typer(cls=Roof)
-    extensions.add_commands_of_packages(app)
+    program_module.add_commands_of_packages(app)
     assert "no_such_module:add cannot be loaded (ModuleNotFoundError: " in invoked(app, "serve").stderr
 
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hessmap.cli import app
-from hessmap.records.maps import CurvatureMap
+from hessmap.records import CurvatureMap
 
 runner = CliRunner()
 SMALL = ["--widths", "64-4-10", "--samples", "120", "--epochs", "2"]
@@ -147,3 +147,28 @@ def test_what_cannot_be_mapped_is_one_sentence(arguments: list[str], message: st
     assert done.exit_code == 2, done.output
     assert message in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_an_objective_and_a_loss_of_ones_own(folder: Path) -> None:
+    source = (
+        "import torch.nn.functional as F\n"
+        "def scale(model, x):\n    return model(x).square().mean()\n"
+        "batches = [data()[0]]\n"
+        "def own(outputs, targets):\n    return F.cross_entropy(outputs, targets, reduction='none')\n"
+    )
+    (folder / "own_map_subject.py").write_text(OWN + source)
+    common = ["map", "own_map_subject:net", "--seconds", "5", "--no-files", "--json"]
+    given = ["--data", "own_map_subject:batches", "--objective", "own_map_subject:scale"]
+    found = runner.invoke(app, [*common, *given])
+    assert found.exit_code == 0, found.output
+    assert CurvatureMap.from_json(found.stdout).network.loss == "scale"
+    losses = [
+        CurvatureMap.from_json(runner.invoke(app, [*common, "--data", "own_map_subject:data", "--loss", loss]).stdout)
+        for loss in ("own_map_subject:own", "cross_entropy")
+    ]
+    sharpness = [made.network.whole.sharpness.value for made in losses]
+    assert sharpness[0] == pytest.approx(sharpness[1], rel=1e-6)
+    alone = runner.invoke(app, ["map", "--objective", "own_map_subject:scale"])
+    assert alone.exit_code == 2
+    assert "needs a model" in alone.stderr

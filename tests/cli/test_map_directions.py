@@ -16,8 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hessmap.cli import app
-from hessmap.records.maps import CurvatureMap
-from hessmap.records.store import MapOptions, Store, add_map, load_map
+from hessmap.records import CurvatureMap, MapOptions, Store, add_map, load_map
 from patience import PATIENCE
 
 STORE = Path("store.sqlite")

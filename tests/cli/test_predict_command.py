@@ -143,5 +143,5 @@ def test_a_word_that_nobody_knows_is_answered_with_all_that_may_stand_there(netw
     done = runner.invoke(app, ["predict", network])
     assert done.exit_code == 2
     said = " ".join(done.stderr.split())
-    assert "a word behind the sizes must be one of" in said
+    assert "an option after the sizes must be one of" in said
     assert sentence in said

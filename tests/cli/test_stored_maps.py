@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hessmap.cli import app
-from hessmap.records.map_comparison import MapComparison
-from hessmap.records.maps import CurvatureMap
+from hessmap.records import CurvatureMap, MapComparison
 
 SMALL = ("--widths", "64-4-10", "--samples", "60", "--no-twin")
 STORE = ("--store", "store.sqlite")

@@ -120,7 +120,7 @@ def test_the_users_own_exceptions_pass_through_with_a_note(options, error: type[
 @pytest.mark.parametrize(
     ("vectors", "sentence"),
     [
-        ("a", "an operator multiplies tensors and arrays; got str"),
+        ("a", "an operator multiplies tensors, arrays and operators; got str"),
         (torch.zeros(43, dtype=torch.complex64), "real, dense vectors; got torch.complex64"),
         (torch.zeros(43).to_sparse(), "real, dense vectors; got torch.float32, torch.sparse_coo"),
         (torch.zeros(42), "needs vectors with 43 entries"),

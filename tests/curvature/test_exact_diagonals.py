@@ -11,14 +11,15 @@ import hessmap as hm
 from cases import CASES, Case, Tokens, averaged_and_normalised, chain, max_pooled, strided_convolutions
 from hessmap.hessians import diagonal as diagonal_check
 from hessmap.hessians import diagonal as road
+from hessmap.hessians import exact_diagonal
 from hessmap.hessians import mlp as chain_products
-from hessmap.hessians.diagonal import GraphUse, chain_diagonal
+from hessmap.hessians.diagonal import GraphUse, mlp_diagonal
 from hessmap.hessians.operators import empirical_fisher, fisher
-from hessmap.layers import exact_diagonal, kronecker_approximation, layer_hessian
+from hessmap.layers import kronecker_approximation, layer_hessian
 from hessmap.linalg.operator import DenseOperator
 from hessmap.problem.autograd import BatchGraph
 from hessmap.problem.problem import Problem
-from hessmap.problem.sequential import Link, activation_derivatives
+from hessmap.problem.sequential import DenseLayer, activation_derivatives
 
 PARTS = {"loss": hm.loss_hessian, "outer_product": hm.outer_product_hessian, "functional": hm.functional_hessian}
 UNTOLD = {
@@ -67,7 +68,7 @@ def test_what_the_layers_do_not_tell_is_not_told(name: str) -> None:
 def test_ragged_batches_weights_and_penalties(name: str, is_small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two or three samples at a time, few rows at a time, brought back together or one by one."""
     case = next(case for case in CASES if case.name.startswith(name.replace("decoder", "convolutions after")))
-    monkeypatch.setattr(road, "chain_diagonal", lambda *_: None)
+    monkeypatch.setattr(road, "mlp_diagonal", lambda *_: None)
     monkeypatch.setattr(road, "_LIMIT", 2**11)
     monkeypatch.setattr(road, "_CACHED", 100)
     if not is_small:
@@ -87,14 +88,14 @@ def test_small_chains_go_by_hand(part: str, loss: str, monkeypatch: pytest.Monke
 
 
 def test_what_a_chain_tells_wrongly_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    def halved(link: Link, before: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def halved(link: DenseLayer, before: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         value, slope, second = activation_derivatives(link, before)
         return value, slope, None if second is None else second / 2
 
     problem = Problem(chain(4, 6, 5, 3), "cross_entropy", *data(40, 4))
-    assert chain_diagonal(problem, "loss") is not None
+    assert mlp_diagonal(problem, "loss") is not None
     monkeypatch.setattr(chain_products, "activation_derivatives", halved)
-    assert chain_diagonal(problem, "loss") is None
+    assert mlp_diagonal(problem, "loss") is None
 
 
 def test_many_samples_go_in_many_batches() -> None:

@@ -13,7 +13,7 @@ import hessmap as hm
 from hessmap.functions import NetworkFunction, input_jacobians
 from hessmap.hessians import dense as engine
 from hessmap.hessians.products import BlockProducts
-from hessmap.linalg.fallbacks import Fallbacks, is_answerable
+from hessmap.linalg import Fallbacks, checked_shortcut, is_answerable
 from hessmap.linalg.memory import is_out_of_memory
 from hessmap.problem import rewrites as operation_formulas
 from hessmap.problem.trace import recording_of
@@ -121,9 +121,9 @@ def require_batched(problem: hm.Problem, num_batched: list[int]) -> None:
     given = torch.randn(problem.num_parameters, 5, dtype=torch.float64)
     for kind in KINDS:
         num_batched.clear()
-        together = BlockProducts(problem, kind, by_hand=False)(given)
+        together = BlockProducts(problem, kind, ("autograd",))(given)
         assert 5 in num_batched, kind
-        single = [BlockProducts(problem, kind, by_hand=False)(column[:, None]) for column in given.T]
+        single = [BlockProducts(problem, kind, ("autograd",))(column[:, None]) for column in given.T]
         alone = torch.cat(single, 1)
         assert torch.allclose(together, alone, rtol=1e-10, atol=1e-13 * float(alone.abs().max())), kind
     hm.loss_hessian(problem).exact_diagonal()
@@ -414,3 +414,25 @@ def test_which_errors_a_slower_method_answers() -> None:
     found = Fallbacks()
     found.add("slow", ValueError())
     assert found.notes == ("slow (once: ValueError)",)
+
+
+@pytest.mark.parametrize(
+    ("found", "agrees"), [(1.0, True), (1.0 + 5e-11, True), (1.0 + 2e-10, False), (-1.0, False), (None, False)]
+)
+def test_a_shortcut_must_reproduce_the_reference(found: float | None, agrees: bool) -> None:
+    expected = torch.tensor([1.0, 0.5], dtype=torch.float64)
+    assert checked_shortcut(lambda: None if found is None else found * expected, lambda: expected) is agrees
+
+
+def test_an_error_of_a_shortcut_is_handed_on_or_raised() -> None:
+    def fail(error: Exception) -> torch.Tensor:
+        raise error
+
+    seen: list[Exception] = []
+    broken, full = RuntimeError("no batching rule"), MemoryError()
+    assert checked_shortcut(lambda: fail(broken), lambda: torch.ones(1), seen.append) is False
+    assert seen == [broken]
+    with pytest.raises(RuntimeError, match="no batching rule"):
+        checked_shortcut(lambda: fail(broken), lambda: torch.ones(1))
+    with pytest.raises(MemoryError):
+        checked_shortcut(lambda: fail(full), lambda: torch.ones(1), seen.append)

@@ -60,10 +60,10 @@ def test_a_stored_linearisation_and_a_tiny_budget_give_the_same_products():
     whole = hm.loss_hessian(hm.Problem(MODEL, "cross_entropy", *many))
     pieces = hm.loss_hessian(hm.Problem(MODEL, "cross_entropy", *many, memory_budget=2**20))
     first = whole @ VECTORS
-    assert whole._products._stored is not None
+    assert whole._products._kept is not None
     assert close(whole @ VECTORS, first, 1e-14)
     assert close(pieces @ VECTORS, first)
-    assert pieces._products._stored is None
+    assert pieces._products._kept is None
 
 
 def test_float32_is_used_where_it_is_asked_for_and_said():

@@ -85,9 +85,9 @@ def test_what_is_no_budget_is_refused(budget: object) -> None:
         problem(memory_budget=budget)
 
 
-@pytest.mark.parametrize("choice", [1, 0, None, "yes", np.ones(2), torch.tensor(True)], ids=repr)
-def test_compile_is_a_bool_or_auto(choice: object) -> None:
-    with pytest.raises(InvalidInput, match='compile must be True, False or "auto"; got'):
+@pytest.mark.parametrize("choice", [1, 0, None, "yes", "auto", np.ones(2), torch.tensor(True)], ids=repr)
+def test_compile_is_a_bool(choice: object) -> None:
+    with pytest.raises(InvalidInput, match="compile must be True or False; got"):
         problem(compile=choice)
     assert problem(compile=np.False_).compile is False
 

@@ -224,5 +224,5 @@ def test_a_vanishing_hessian_has_norm_zero_without_its_dense_form():
 
 def test_products_with_lists_of_numbers_are_refused():
     hessian = hm.loss_hessian(hm.Problem(chain(4, 3).double(), "squared", INPUTS, TARGETS))
-    with pytest.raises(InvalidInput, match="an operator multiplies tensors and arrays; got list"):
+    with pytest.raises(InvalidInput, match="an operator multiplies tensors, arrays and operators; got list"):
         hessian @ [1.0] * 15

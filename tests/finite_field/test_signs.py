@@ -14,7 +14,7 @@ from hessmap.exact.network import Affine, Chain, ExactActivation, Floats, Identi
 from hessmap.networks import Polynomial
 
 
-def chain_of(matrices: list[Floats], activations: list[ExactActivation], has_bias: bool = False) -> Chain[Floats]:
+def as_mlp(matrices: list[Floats], activations: list[ExactActivation], has_bias: bool = False) -> Chain[Floats]:
     layers = tuple(Affine(matrix, np.full(matrix.shape, -1), has_bias) for matrix in matrices)
     return Chain(layers, tuple(activations), 0)
 
@@ -54,35 +54,35 @@ def check(chain: Chain[Floats], inputs: Floats) -> int:
 def test_a_sum_that_cancels_in_float64_has_its_exact_sign() -> None:
     matrix = np.array([[1.0, 1.0, 1.0]])
     inputs = np.array([[1e16, 1.0, -1e16], [-1e16, -1.0, 1e16], [2.0**60, 2.0**-60, -(2.0**60)], [1.0, -1.0, 0.0]])
-    assert check(chain_of([matrix, np.eye(1)], [LeakyRelu()]), inputs) == 4
+    assert check(as_mlp([matrix, np.eye(1)], [LeakyRelu()]), inputs) == 4
 
 
 def test_samples_far_from_every_kink_need_no_integers() -> None:
     generator = np.random.default_rng(0)
     matrices = [generator.normal(size=(5, 4)), generator.normal(size=(3, 5)), generator.normal(size=(2, 3))]
-    assert check(chain_of(matrices, [LeakyRelu(0.01), LeakyRelu()]), generator.normal(size=(50, 4))) == 0
+    assert check(as_mlp(matrices, [LeakyRelu(0.01), LeakyRelu()]), generator.normal(size=(50, 4))) == 0
 
 
 def test_dead_layers_are_ties_without_bias_and_none_with_bias() -> None:
     dead = [np.array([[-1.0], [-2.0]]), np.array([[1.0, 1.0]]), np.array([[1.0]])]
-    found = signs(chain_of(dead, [LeakyRelu(), LeakyRelu()]), np.array([[1.0], [2.0]]))
+    found = signs(as_mlp(dead, [LeakyRelu(), LeakyRelu()]), np.array([[1.0], [2.0]]))
     assert found.num_ties == 2
     with_bias = [np.hstack([matrix, np.ones((len(matrix), 1))]) for matrix in dead]
-    assert check(chain_of(with_bias, [LeakyRelu(), LeakyRelu()], has_bias=True), np.array([[3.0], [2.0]])) == 0
+    assert check(as_mlp(with_bias, [LeakyRelu(), LeakyRelu()], has_bias=True), np.array([[3.0], [2.0]])) == 0
 
 
 def test_underflow_and_overflow_are_decided_exactly() -> None:
     tiny = np.array([[5e-324, 5e-324]])
     inputs = np.array([[0.3, -0.2], [0.2, -0.3], [0.25, -0.25]])
-    assert check(chain_of([tiny, np.eye(1)], [LeakyRelu()]), inputs) == 3
+    assert check(as_mlp([tiny, np.eye(1)], [LeakyRelu()]), inputs) == 3
     huge = np.array([[1e300, 1e300]])
-    check(chain_of([huge, np.eye(1)], [LeakyRelu()]), np.array([[1e300, -1e300], [1e299, -1e300]]))
+    check(as_mlp([huge, np.eye(1)], [LeakyRelu()]), np.array([[1e300, -1e300], [1e299, -1e300]]))
 
 
 def test_a_kink_behind_a_polynomial_is_decided_in_integers() -> None:
     generator = np.random.default_rng(1)
     matrices = [generator.normal(size=(3, 2)), generator.normal(size=(3, 3)), generator.normal(size=(1, 3))]
-    chain = chain_of(matrices, [Polynomial((0.1, -1, 0.3)), LeakyRelu()])
+    chain = as_mlp(matrices, [Polynomial((0.1, -1, 0.3)), LeakyRelu()])
     assert check(chain, generator.normal(size=(9, 2))) == 9
 
 
@@ -95,7 +95,7 @@ def test_rounding_in_the_first_layer_cannot_flip_a_sign_in_the_second(slope: flo
     inputs = generator.normal(size=(200, 4))
     symmetric = np.hstack([inputs, inputs[:, ::-1]])
     second = np.array([[1.0, -1.0], [-1.0, 1.0]])
-    chain = chain_of([first, second, np.eye(2)], [LeakyRelu(slope), LeakyRelu()])
+    chain = as_mlp([first, second, np.eye(2)], [LeakyRelu(slope), LeakyRelu()])
     check(chain, symmetric)
     assert signs(chain, symmetric).num_ties >= 400
 
@@ -104,7 +104,7 @@ def test_integers_of_a_leaky_layer_meet_the_next_bias_at_the_same_scale() -> Non
     """The unit comes out at -0.5: a bias of 0.5 makes a tie, one bit more a positive sign, one less a negative."""
     first = np.array([[-2.0, 0.0]])
     second = np.array([[1.0, 0.5], [1.0, 0.5 + 2.0**-52], [1.0, 0.5 - 2.0**-53]])
-    chain = chain_of([first, second, np.ones((1, 4))], [LeakyRelu(0.25), LeakyRelu()], has_bias=True)
+    chain = as_mlp([first, second, np.ones((1, 4))], [LeakyRelu(0.25), LeakyRelu()], has_bias=True)
     assert check(chain, np.array([[1.0]])) == 1
     found = signs(chain, np.array([[1.0]]))
     assert found.num_ties == 1
@@ -126,4 +126,4 @@ def test_signs_of_small_integer_networks_with_many_ties(
     first: list[float], second: list[float], data: list[float], activation: ExactActivation
 ) -> None:
     matrices = [np.array(first).reshape(3, 2), np.array(second).reshape(2, 3), np.eye(2)]
-    check(chain_of(matrices, [activation, LeakyRelu()]), np.array(data).reshape(4, 2))
+    check(as_mlp(matrices, [activation, LeakyRelu()]), np.array(data).reshape(4, 2))

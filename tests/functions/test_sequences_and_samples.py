@@ -14,8 +14,7 @@ from torch.nn.utils import parametrizations
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.records import FunctionRank
-from hessmap.records.functions import robust_rank
+from hessmap.records import FunctionRank, robust_rank
 
 DIM = 5
 

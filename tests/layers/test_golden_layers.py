@@ -15,8 +15,8 @@ from hessmap.errors import InvalidInput
 from hessmap.hessians.operators import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.layers import (
     KroneckerProduct,
+    downstream_weights,
     find_layer,
-    fully_connected_tail,
     layer_factors,
     layer_hessian,
     mean_output_hessian,
@@ -155,7 +155,7 @@ def test_weight_only_subspaces_and_output_factor() -> None:
     values, tol = case("heuristic_S")
     printed, printed_tol = case("eq272_Mtilde")
     problem = small_problem()
-    tail = fully_connected_tail(problem, "0")
+    tail = downstream_weights(problem, "0")
     product = theory.weight_product(tail.weights, num_outputs=4)
     assert_allclose(product, values["S"], atol=tol)
     factors = layer_factors(problem, "0")

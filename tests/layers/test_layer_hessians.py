@@ -22,7 +22,14 @@ from hessmap.layers import (
     plan_layer_hessian,
 )
 from hessmap.layers.batches import LayerBatch, layer_batches
-from hessmap.layers.stored_samples import Form, SampleStore, Stored, StoredPatches, stored_jacobians, stored_product
+from hessmap.layers.stored_samples import (
+    Form,
+    SampleStore,
+    SampleTerms,
+    StoredPatches,
+    stored_jacobians,
+    stored_product,
+)
 from hessmap.problem.problem import Problem
 
 LIFTABLE = [case for case in CASES if case.name != "tied weight and bias"]
@@ -153,8 +160,8 @@ def test_both_forms_of_holding_a_layer_give_the_same_contractions(name: str) -> 
     left, right = left + left.T, right + right.T
     for batch in layer_batches(problem, hessian.layer, "gauss_newton"):
         for held in (StoredPatches(batch), stored_jacobians(batch)):
-            assert_close(held.contracted_inputs(right), torch.einsum("iajb,ab->ij", blocks, right), 1e-12)
-            assert_close(held.contracted_outputs(left), torch.einsum("iajb,ij->ab", blocks, left), 1e-12)
+            assert_close(held.contract_inputs(right), torch.einsum("iajb,ab->ij", blocks, right), 1e-12)
+            assert_close(held.contract_outputs(left), torch.einsum("iajb,ij->ab", blocks, left), 1e-12)
 
 
 @pytest.mark.parametrize("name", ["layers.0", "layers.3"])
@@ -204,7 +211,9 @@ def test_batches_of_different_ranks_share_a_store(form: Form, with_signs: bool) 
 
 def _some(batch: LayerBatch, samples: slice, rank: int) -> LayerBatch:
     signs = None if batch.signs is None else batch.signs[samples, :rank]
-    return LayerBatch(batch.layer, batch.entering[samples], batch.weights[samples], batch.rows[samples, :rank], signs)
+    return LayerBatch(
+        batch.layer, batch.flat_inputs[samples], batch.weights[samples], batch.rows[samples, :rank], signs
+    )
 
 
 @pytest.mark.parametrize("form", ["patches", "jacobians"])
@@ -214,10 +223,10 @@ def test_compression_is_the_same_in_pieces_and_takes_the_bytes_that_were_said(
     problem = images()
     layer = find_layer(problem, "layers.3")
     (batch,) = layer_batches(problem, layer, "gauss_newton")
-    held: Stored = StoredPatches(batch) if form == "patches" else stored_jacobians(batch)
+    held: SampleTerms = StoredPatches(batch) if form == "patches" else stored_jacobians(batch)
     left, right = (torch.eye(size, dtype=torch.float64)[:, :3] for size in layer.weight_shape)
     whole = held.compressed(left, right)
-    contracted = held.contracted_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64))
+    contracted = held.contract_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64))
     monkeypatch.setattr("hessmap.layers.stored_samples._CACHED", 1)
     monkeypatch.setattr("hessmap.layers.stored_samples._LARGEST", 1)
     pieces, rounded = held.compressed(left, right), held.compressed(left, right, torch.float32)
@@ -226,7 +235,7 @@ def test_compression_is_the_same_in_pieces_and_takes_the_bytes_that_were_said(
     expected = stored_product([whole], (3, 3), 0.0, vectors)
     assert_close(stored_product([pieces], (3, 3), 0.0, vectors), expected)
     assert_close(stored_product([rounded], (3, 3), 0.0, vectors.float()).double(), expected, 1e-6)
-    assert_close(held.contracted_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64)), contracted)
+    assert_close(held.contract_inputs(torch.eye(layer.weight_shape[1], dtype=torch.float64)), contracted)
 
 
 def test_weights_of_samples_enter_both_factors() -> None:

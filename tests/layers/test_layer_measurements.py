@@ -13,7 +13,7 @@ from torch import nn
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.layers import (
     LayerHessian,
-    fully_connected_tail,
+    downstream_weights,
     layer_factors,
     layer_hessian,
     logit_gradients,
@@ -23,7 +23,6 @@ from hessmap.layers import (
 from hessmap.layers.comparison import autocorrelation, best_kronecker_product, class_outliers, decoupling
 from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
 from hessmap.layers.stored_samples import StoredPatches
-from hessmap.linalg.memory import touched_memory
 from hessmap.measurement import spectrum, subspace_overlap
 from hessmap.measurement.overlap import overlap_curve, overlap_of_models
 from hessmap.problem.problem import Problem
@@ -95,14 +94,6 @@ def test_directions_that_are_never_used_are_left_out() -> None:
     layer_eigenpairs(given, 5)
     assert seen[-1] == (7, 7)
     assert layer_eigenpairs_bytes(given, 5) < layer_eigenpairs_bytes(hessian("0"), 5) + given.stored_bytes
-
-
-def test_predicted_memory_counts_the_basis_that_is_kept_for_the_next_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = layer_hessian(problem(dead=True), "0")
-    dropped = layer_eigenpairs_bytes(given, 40)
-    monkeypatch.setattr(touched_memory, "smallest", 1)
-    found_vectors, basis = 8 * 40 * (7 * 7 + given.size), 8 * 49 * 49
-    assert layer_eigenpairs_bytes(given, 40) == given.compressed_bytes(7, 7) + found_vectors + basis > dropped
 
 
 def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,21 +253,21 @@ def test_outputs_that_are_not_logits_are_refused() -> None:
 
 def test_the_tail_behind_a_layer_has_weights_and_activities() -> None:
     given = problem()
-    tail = fully_connected_tail(given, "0")
+    tail = downstream_weights(given, "0")
     assert [tuple(weight.shape) for weight in tail.weights] == [(7, 8), (4, 7)]
     first = given.inputs @ given.named["0.weight"].T + given.named["0.bias"]
-    assert_allclose(tail.slopes[0], (first > 0).double().mean(0), atol=1e-14)
-    assert fully_connected_tail(given, "4").weights == ()
+    assert_allclose(tail.derivatives[0], (first > 0).double().mean(0), atol=1e-14)
+    assert downstream_weights(given, "4").weights == ()
     normed = nn.Sequential(nn.Linear(9, 5), nn.ReLU(), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 4)).double().eval()
     normed[2].running_var.fill_(4.0)
-    slopes = fully_connected_tail(Problem(normed, "cross_entropy", given.inputs, given.targets), "0").slopes
+    slopes = downstream_weights(Problem(normed, "cross_entropy", given.inputs, given.targets), "0").derivatives
     assert float(slopes[0].max()) <= 0.5
     mixed = nn.Sequential(nn.Linear(9, 5), nn.Softmax(1), nn.Linear(5, 4)).double()
     with pytest.raises(UnsupportedNetwork, match="units are mixed on the way to '2'"):
-        fully_connected_tail(Problem(mixed, "cross_entropy", given.inputs, given.targets), "0")
+        downstream_weights(Problem(mixed, "cross_entropy", given.inputs, given.targets), "0")
     convolved = nn.Sequential(nn.Unflatten(1, (1, 9)), nn.Conv1d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(14, 4))
     with pytest.raises(UnsupportedNetwork, match="it has convolutions, tokens or shared weights"):
-        fully_connected_tail(Problem(convolved, "cross_entropy", given.inputs, given.targets), "1")
+        downstream_weights(Problem(convolved, "cross_entropy", given.inputs, given.targets), "1")
 
 
 def test_memory_of_a_product_does_not_grow_with_the_samples() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnsupportedNetwork
-from hessmap.layers import fully_connected_tail, layer_factors, layer_hessian, logit_gradients, product_of_factors
+from hessmap.layers import downstream_weights, layer_factors, layer_hessian, logit_gradients, product_of_factors
 from hessmap.layers.comparison import best_kronecker_product
 from hessmap.maps.curvature_map.layers import measured_factors
 from transposed_problems import BUILDS, REPEATED, problem_of
@@ -60,7 +60,7 @@ def test_maps_keep_inputs_and_outputs_apart(name: str) -> None:
 @pytest.mark.parametrize("function", [layer_factors, layer_hessian, hm.kronecker_approximation, logit_gradients])
 def test_an_embedding_that_acts_twice_is_refused_in_one_sentence(name: str, function: Callable[..., object]) -> None:
     problem = problem_of(REPEATED[name])
-    with pytest.raises(UnsupportedNetwork, match="must act once.* is used more than once in one forward pass"):
+    with pytest.raises(UnsupportedNetwork, match="must be used once.* is used more than once in one forward pass"):
         function(problem, "words")
 
 
@@ -70,8 +70,8 @@ def test_what_needs_a_linear_layer_refuses_others_in_one_sentence(name: str) -> 
     kind = layer_hessian(problem, "words").layer.kind
     with pytest.raises(InvalidInput, match=f"need a linear layer or a convolution.* is of kind {kind}"):
         logit_gradients(problem, "words")
-    with pytest.raises(UnsupportedNetwork, match="weights behind layer 'words' must follow each other"):
-        fully_connected_tail(problem, "words")
+    with pytest.raises(UnsupportedNetwork, match="weights after layer 'words' must follow each other"):
+        downstream_weights(problem, "words")
 
 
 @pytest.mark.parametrize("name", ["embedding", "piecewise linear", "bag of means", "projection"])

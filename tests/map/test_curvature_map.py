@@ -16,8 +16,7 @@ from hessmap.maps.curvature_map import curvature_map, linear_twin
 from hessmap.maps.curvature_map.verdicts import agreement_sentence
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
-from hessmap.records import RankValue
-from hessmap.records.maps import CurvatureMap
+from hessmap.records import CurvatureMap, RankValue
 
 Data = tuple[Tensor, Tensor]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.maps.curvature_map import curvature_map
-from hessmap.records.maps import CurvatureMap
+from hessmap.records import CurvatureMap
 
 
 def network(scale: float = 1.0, activation: type[nn.Module] = nn.ReLU) -> nn.Sequential:

@@ -14,8 +14,8 @@ from torch import nn
 import hessmap as hm
 from hessmap.errors import InvalidInput
 from hessmap.maps.learning import langevin
-from hessmap.maps.learning.chain_risk import ChainRisk, largest_curvatures
-from hessmap.maps.learning.checks import Measured, chain_checks, setting_check, verdict
+from hessmap.maps.learning.estimate import Measured, chain_checks, setting_check, verdict
+from hessmap.maps.learning.langevin import ChainRisk, largest_curvatures
 from hessmap.records import ChainSettings, LearningCheck, Record
 from hessmap.views.tables import coefficient_view, estimate_view
 

@@ -11,9 +11,7 @@ from torch import nn
 from hessmap.maps.comparison import compare_maps
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
-from hessmap.records import PARTS
-from hessmap.records.map_comparison import MapComparison, change
-from hessmap.records.maps import CurvatureMap
+from hessmap.records import PARTS, CurvatureMap, MapComparison, change
 
 
 def mapped(

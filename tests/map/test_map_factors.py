@@ -20,8 +20,7 @@ from hessmap.maps.comparison import compare_maps
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.maps.curvature_map.layers import measured_factors
 from hessmap.problem.problem import Problem
-from hessmap.records import CurvatureMap
-from hessmap.records.store import Store, add_map
+from hessmap.records import CurvatureMap, Store, add_map
 from hessmap.views.tables import comparison_view, map_view
 
 

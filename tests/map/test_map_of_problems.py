@@ -13,8 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.records import CurvatureMap, Record
-from hessmap.records.maps import whole_of
+from hessmap.records import CurvatureMap, Record, whole_of
 from hessmap.views.tables import map_view
 
 

@@ -15,7 +15,7 @@ from hessmap.cli.map import map_app
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
-from hessmap.records.maps import CurvatureMap
+from hessmap.records import CurvatureMap
 from hessmap.records.store import MapOptions, Store, StoreError, add_map, free_name, load_map, map_summaries
 
 

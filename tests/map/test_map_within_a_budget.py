@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.maps.curvature_map import stages
-from hessmap.maps.curvature_map.density import resolved_density
 from hessmap.maps.curvature_map.plan import ProductBudget
+from hessmap.maps.curvature_map.stages import resolved_density
 from hessmap.measurement import density_estimate
-from hessmap.records import CurvatureMap, DensityCurve, Record, SharpnessMeasurement, SpectralEstimate
-from hessmap.records.estimates import number_with_error
-from hessmap.records.whole_curvature import share_text
+from hessmap.records import CurvatureMap, DensityCurve, Record, SharpnessMeasurement, SpectralEstimate, share_text
+from hessmap.records.spectra import number_with_error
 from hessmap.views.plots.spectrum import density_figure, spectrum_figure
 from hessmap.views.tables import map_view
 

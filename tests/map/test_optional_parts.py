@@ -13,8 +13,7 @@ from torch import Tensor, nn
 import hessmap as hm
 from hessmap.errors import HessmapError, InvalidInput, TooLarge
 from hessmap.hessians.operators import Hessian
-from hessmap.records import CurvatureMap, Record
-from hessmap.records.maps import whole_of
+from hessmap.records import CurvatureMap, Record, whole_of
 
 MAP = "hessmap.maps.curvature_map"
 FAILURES: dict[str, Callable[[], Exception]] = {

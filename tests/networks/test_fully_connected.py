@@ -18,7 +18,7 @@ networks = st.builds(
     FullyConnected,
     st.lists(st.integers(1, 6), min_size=2, max_size=5),
     bias=st.booleans(),
-    activation=st.sampled_from(ACTIVATIONS) | polynomials,
+    activation=st.sampled_from(tuple(ACTIVATIONS)) | polynomials,
 )
 
 
@@ -48,7 +48,7 @@ def test_a_bias_in_some_layers_is_written_behind_their_widths():
     assert FullyConnected((3, 2, 1), bias=[False, False]).bias is False
     with pytest.raises(InvalidInput, match=r"'64b' is the input and has none"):
         FullyConnected.parse("64b-30-10")
-    with pytest.raises(InvalidInput, match=r"or as b behind the width of each layer that has one; got both"):
+    with pytest.raises(InvalidInput, match=r"or as b after the width of each layer that has one; got both"):
         FullyConnected.parse("64-30b-10 bias")
     with pytest.raises(InvalidInput, match=r"bias of 2 layers must be True or False for each; got \(True,\)"):
         FullyConnected((3, 2, 1), bias=[True])

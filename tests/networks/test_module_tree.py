@@ -12,8 +12,8 @@ from torch.nn.modules.module import register_module_forward_hook
 import hessmap as hm
 from changed_layers import CASES, CHANGES, PLACES, doubled, hooked, made, parametrised
 from hessmap.errors import UnsupportedNetwork
-from hessmap.networks.module_tree import Rules, sequential_layers
-from hessmap.problem.sequential import chain_of
+from hessmap.networks import Rules, sequential_layers
+from hessmap.problem.sequential import as_mlp
 
 RULES = Rules("a plain sequence is wanted", "Look elsewhere")
 
@@ -80,7 +80,7 @@ def test_every_reader_of_modules_refuses_a_layer_that_may_compute_something_else
     for read, must in READERS.values():
         with pytest.raises(UnsupportedNetwork, match=must):
             read(problem)
-    assert chain_of(problem) is None
+    assert as_mlp(problem) is None
 
 
 def test_hooks_on_all_modules_are_seen() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hessmap.records.whole_curvature import DensityCurve, smoothed_density
+from hessmap.records import DensityCurve, smoothed_density
 
 
 def test_bins_change_the_curve_by_less_than_a_ten_thousandth() -> None:

@@ -16,8 +16,8 @@ from hessmap.errors import InvalidInput
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.networks import FullyConnected
 from hessmap.records import LearningCoefficient, Provenance, RankMeasurement, RankValue, Record, Spectrum
-from hessmap.records.encoding import decode
-from hessmap.records.field_types import require_field_types
+from hessmap.records.record import decode
+from hessmap.records.strict_json import require_field_types
 
 RANK = RankMeasurement(3, 1e-12, 1.0, 0.5, 1e-16, 5e15, True, 7)
 SPECTRUM = Spectrum(np.arange(3.0)[::-1], "dense", True, np.zeros(0), 2.0)
@@ -86,8 +86,8 @@ def test_every_scalar_of_a_map_is_held_to_its_type() -> None:
 
 def test_annotations_of_every_record_are_understood() -> None:
     """A field whose annotation is not known to the check would be let pass or refused whatever it holds."""
-    from hessmap.records.field_types import _annotations
     from hessmap.records.record import _RECORDS
+    from hessmap.records.strict_json import _annotations
 
     kinds = {kind for kind in _RECORDS.values() if kind.__module__.startswith("hessmap.")}
     assert len(kinds) > 50

@@ -12,7 +12,7 @@ import pytest
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.records.frames import columns_of
+from hessmap.records.record import columns_of
 
 
 @pytest.fixture

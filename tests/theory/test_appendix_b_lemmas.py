@@ -40,7 +40,17 @@ def test_lemma_b2_tails_of_chi_squared() -> None:
             assert max(chi2.sf(above, freedom), chi2.cdf(below, freedom)) <= np.exp(-exponent)
 
 
-def test_lemmas_b3_b5_b7_and_corollary_b1_second_weights_become_orthonormal() -> None:
+@pytest.mark.parametrize("width", [64, 256, 1024])
+def test_lemma_b5_first_weights_become_orthonormal_slowly(width: int) -> None:
+    """The largest eigenvalue of W W^T is at the edge (1 + sqrt(n / d))^2 of the law of Marchenko and Pastur."""
+    found = np.mean(
+        [np.linalg.norm((first := weights(width, seed)[0]) @ first.T - np.eye(width), 2) for seed in range(3)]
+    )
+    shape = width ** (1 - GROWTH)
+    assert found == pytest.approx(2 * shape**0.5 + shape, rel=0.1)
+
+
+def test_lemmas_b3_b7_and_corollary_b1_second_weights_become_orthonormal() -> None:
     narrow, wide = deviations(100), deviations(10_000)
     assert (wide < 0.2 * narrow).all()  # as 1 / sqrt(n): a tenth
     assert (wide < 0.1).all()

@@ -11,8 +11,7 @@ from hessmap.errors import InvalidInput
 from hessmap.exact.generic import generic_hessian_ranks
 from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
-from hessmap.theory.convolutional.biased_convolution import loss_rank
-from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.convolutional.one_layer import OneHiddenConvolution, biased_loss_rank
 
 
 @pytest.mark.parametrize("has_last_bias", [True, False])
@@ -34,7 +33,7 @@ def test_nothing_is_claimed_beyond_the_assumptions():
     padded = Convolutional(9, (1, 3), (4,), outputs=4, bias=True, paddings=(1,))
     assert predict_ranks(padded).loss.kind == "upper_bound"
     with pytest.raises(InvalidInput, match="no more outputs than inputs; got 5 for 3"):
-        loss_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=5), has_last_bias=True)
+        biased_loss_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=5), has_last_bias=True)
 
 
 def test_the_loss_rank_is_at_most_the_parameters():
@@ -47,4 +46,4 @@ def test_the_loss_rank_is_at_most_the_parameters():
         net = OneHiddenConvolution((positions - 1) * stride + kernel, kernel, stride=stride, **sizes)
         for last in (False, True):
             weights = net.filters * (net.num_taps + 1 + net.outputs * positions)
-            assert loss_rank(net, last) <= weights + last * net.outputs
+            assert biased_loss_rank(net, last) <= weights + last * net.outputs

@@ -18,7 +18,7 @@ from exact_oracle import (
     transpose,
 )
 from hessmap.errors import InvalidInput
-from hessmap.theory.fully_connected import hessian_ranks
+from hessmap.theory.fully_connected import linear
 
 
 def kernel_basis(matrix):
@@ -64,7 +64,7 @@ def test_ranks_equal_the_exact_ranks_where_the_gradient_is_exactly_zero(case):
     found = hessians(layers, inputs, residuals, [identity] * len(inputs))
     gradient = product([[entry for row in residuals for entry in row]], [row for j in found.jacobians for row in j])
     assert gradient == [[0] * found.layer_starts[-1]]
-    predicted = hessian_ranks.bottleneck_critical_point_ranks(widths, widths[0], residual_rank)
+    predicted = linear.bottleneck_critical_point_ranks(widths, widths[0], residual_rank)
     assert predicted == found.ranks()
 
 
@@ -79,4 +79,4 @@ def test_ranks_equal_the_exact_ranks_where_the_gradient_is_exactly_zero(case):
 )
 def test_settings_without_such_a_critical_point_are_refused(widths, input_rank, residual_rank, message):
     with pytest.raises(InvalidInput, match=message):
-        hessian_ranks.bottleneck_critical_point_ranks(widths, input_rank, residual_rank)
+        linear.bottleneck_critical_point_ranks(widths, input_rank, residual_rank)

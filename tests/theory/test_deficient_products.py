@@ -15,12 +15,14 @@ from polarised_oracle import Data, ranks
 from exact_oracle import Matrix, product, random_matrix, rank
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
-from hessmap.theory.fully_connected.deficient_products import functional_rank, loss_rank, outer_product_rank
-from hessmap.theory.fully_connected.representations import (
+from hessmap.theory.fully_connected.products import (
     String,
+    functional_rank,
     interval_counts,
     interval_rank,
+    loss_rank,
     nested_sum_dimension,
+    outer_product_rank,
     pairing_rank,
 )
 

@@ -4,7 +4,7 @@ from golden_cases import golden, stored_ranks
 from golden_tables import each
 from hessmap.networks import FullyConnected
 from hessmap.theory import predict_ranks
-from hessmap.theory.fully_connected import hessian_ranks
+from hessmap.theory.fully_connected import linear
 
 
 def predicted_ranks(case):
@@ -28,5 +28,5 @@ def test_prediction_equals_the_stored_exact_ranks(case):
 
 @each(golden("fcn_critical_point"))
 def test_bottleneck_critical_points_have_the_stored_exact_ranks(case):
-    predicted = hessian_ranks.bottleneck_critical_point_ranks(case["dims"], case["r"], case["s"])
+    predicted = linear.bottleneck_critical_point_ranks(case["dims"], case["r"], case["s"])
     assert predicted == stored_ranks(case, "true") == stored_ranks(case, "corrected")

@@ -11,8 +11,12 @@ from hessmap.exact.generic import generic_hessian_ranks
 from hessmap.networks import Convolutional
 from hessmap.theory import predict_ranks
 from hessmap.theory.convolutional.chains import FilterChain
-from hessmap.theory.convolutional.deep_columns import functional_upper_bound, layer_upper_bounds
-from hessmap.theory.convolutional.layer_kernels import layer_kernel_dimensions, loss_kernel_upper_bound
+from hessmap.theory.convolutional.deep_columns import (
+    functional_upper_bound,
+    layer_kernel_dimensions,
+    layer_upper_bounds,
+    loss_kernel_upper_bound,
+)
 
 FOUND = [  # channels, kernels, strides, rank of H_f, rank of H_L: networks on which earlier bounds were too large
     ((1, 2, 3, 2), (3, 3, 2), (), 34, 36),

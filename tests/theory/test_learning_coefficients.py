@@ -24,7 +24,7 @@ from golden_tables import each, table
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.records import LearningCoefficient, Record
 from hessmap.theory.fully_connected import linear
-from hessmap.theory.fully_connected.deficient_products import outer_product_rank
+from hessmap.theory.fully_connected.products import outer_product_rank
 from hessmap.theory.learning import (
     largest_component_codimension,
     linear_learning_coefficient,

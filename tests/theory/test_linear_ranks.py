@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from exact_oracle import columns_of, rank
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear_hessian_ranks
 from hessmap.theory.fully_connected import linear
-from hessmap.theory.fully_connected.bias_bounds import layer_ranks, loss_upper_bound
-from hessmap.theory.fully_connected.biased_network import biased_network
 from rank_settings import architectures, settings_with_ranks
 
 
@@ -22,7 +19,7 @@ def num_parameters(widths):
 @given(settings_with_ranks(bias=False))
 @settings(max_examples=300, deadline=None)
 def test_all_three_ranks_equal_the_exact_ranks(setting):
-    predicted = linear_hessian_ranks(
+    predicted = linear.hessian_ranks(
         setting.widths,
         setting.input_rank,
         setting.residual_rank,
@@ -51,9 +48,11 @@ def test_block_columns_of_the_functional_hessian_have_the_predicted_ranks_and_ad
 def test_kernel_splits_over_layers_with_the_predicted_dimensions(setting):
     found = setting.hessians()
     kernels = [end - start - rank(columns_of(found.loss, start, end)) for start, end in pairwise(found.layer_starts)]
-    network = biased_network(setting.widths, [], setting.input_rank, None, setting.effective_output_dim)
+    bounds = linear.loss_layer_upper_bounds(
+        setting.widths, setting.input_rank, effective_output_dim=setting.effective_output_dim
+    )
     sizes = [end - start for start, end in pairwise(found.layer_starts)]
-    assert [size - left for size, left in zip(sizes, layer_ranks(network), strict=True)] == kernels
+    assert [size - left for size, left in zip(sizes, bounds, strict=True)] == kernels
     assert sum(kernels) == found.layer_starts[-1] - rank(found.loss)
 
 
@@ -68,7 +67,7 @@ def large_settings(draw):
 @given(large_settings())
 def test_overlap_is_what_the_two_parts_have_too_many(case):
     widths, input_rank, residual_rank, outputs = case
-    ranks = linear_hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
+    ranks = linear.hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
     q = min(linear.active_bottleneck_rank(widths, residual_rank), residual_rank) if len(widths) > 2 else 0
     overlap = 2 * q * residual_rank - q**2
     assert ranks.outer_product + ranks.functional - ranks.loss == overlap
@@ -78,7 +77,7 @@ def test_overlap_is_what_the_two_parts_have_too_many(case):
 @given(large_settings())
 def test_ranks_lie_between_zero_and_the_number_of_parameters(case):
     widths, input_rank, residual_rank, outputs = case
-    ranks = linear_hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
+    ranks = linear.hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
     assert 0 <= ranks.outer_product <= ranks.loss <= num_parameters(widths)
     assert 0 <= ranks.functional <= num_parameters(widths)
 
@@ -88,22 +87,22 @@ def test_a_generic_residual_leaves_the_explicit_kernel_alone(case):
     widths, input_rank, _, outputs = case
     generic = linear.generic_residual_rank(input_rank, outputs)
     rank_found = linear.loss_rank(widths, input_rank, generic, effective_output_dim=outputs)
-    assert rank_found == loss_upper_bound(widths, [], input_rank, effective_output_dim=outputs)
+    assert rank_found == linear.loss_upper_bound(widths, input_rank, effective_output_dim=outputs)
 
 
 @given(large_settings())
 def test_ranks_never_drop_when_the_inputs_gain_rank(case):
     widths, input_rank, residual_rank, outputs = case
     more = min(input_rank + 1, widths[0])
-    before = linear_hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
-    after = linear_hessian_ranks(widths, more, residual_rank, effective_output_dim=outputs)
+    before = linear.hessian_ranks(widths, input_rank, residual_rank, effective_output_dim=outputs)
+    after = linear.hessian_ranks(widths, more, residual_rank, effective_output_dim=outputs)
     assert all(x <= y for x, y in zip(before, after, strict=True))
 
 
 @given(large_settings())
 def test_without_residual_the_loss_hessian_is_the_outer_product_hessian(case):
     widths, input_rank, _, outputs = case
-    ranks = linear_hessian_ranks(widths, input_rank, 0, effective_output_dim=outputs)
+    ranks = linear.hessian_ranks(widths, input_rank, 0, effective_output_dim=outputs)
     assert ranks.functional == 0
     assert ranks.loss == ranks.outer_product
 

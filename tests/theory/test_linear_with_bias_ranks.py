@@ -8,10 +8,7 @@ from hypothesis import strategies as st
 
 from exact_oracle import columns_of, generic_hessians, rank
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear_hessian_ranks_with_bias
-from hessmap.theory.fully_connected import linear_with_bias
-from hessmap.theory.fully_connected.bias_bounds import layer_ranks, loss_upper_bound
-from hessmap.theory.fully_connected.biased_network import biased_network
+from hessmap.theory.fully_connected import linear
 from rank_settings import architectures, settings_with_ranks
 
 
@@ -22,10 +19,11 @@ def num_parameters(widths):
 @given(settings_with_ranks(bias=True))
 @settings(max_examples=400, deadline=None)
 def test_all_three_ranks_equal_the_exact_ranks(setting):
-    predicted = linear_hessian_ranks_with_bias(
+    predicted = linear.hessian_ranks(
         setting.widths,
         setting.centred_input_rank,
         setting.residual_rank,
+        biased_layers="all",
         mean_residual_is_zero=setting.mean_residual_is_zero,
         effective_output_dim=setting.effective_output_dim,
     )
@@ -35,12 +33,12 @@ def test_all_three_ranks_equal_the_exact_ranks(setting):
 @pytest.mark.parametrize("widths", [(4, 2, 4, 4, 4), (4, 4, 2, 4, 4), (4, 4, 4, 2, 4), (4, 2, 4, 2, 5), (5, 2, 2, 4)])
 def test_every_place_of_a_bottleneck_has_its_own_rank(widths):
     residual_rank = min(widths[0] + 1, widths[-1])
-    predicted = linear_hessian_ranks_with_bias(widths, widths[0], residual_rank)
+    predicted = linear.hessian_ranks(widths, widths[0], residual_rank, biased_layers="all")
     assert predicted == generic_hessians(widths, bias=True, residual_rank=residual_rank).ranks()
 
 
 def test_the_same_bottleneck_earlier_leaves_more_rank():
-    early, late = (linear_with_bias.loss_rank(widths, 4, 4) for widths in [(4, 2, 4, 4, 4), (4, 4, 4, 2, 4)])
+    early, late = (linear.loss_rank(widths, 4, 4, biased_layers="all") for widths in [(4, 2, 4, 4, 4), (4, 4, 4, 2, 4)])
     assert (early, late) == (58, 50)
 
 
@@ -49,10 +47,10 @@ def test_the_same_bottleneck_earlier_leaves_more_rank():
 def test_kernel_splits_over_layers_with_the_predicted_dimensions(setting):
     found = setting.hessians()
     kernels = [end - start - rank(columns_of(found.loss, start, end)) for start, end in pairwise(found.layer_starts)]
-    layers, centred = range(1, len(setting.widths)), setting.centred_input_rank
-    network = biased_network(setting.widths, layers, centred, centred, setting.effective_output_dim)
+    centred, outputs = setting.centred_input_rank, setting.effective_output_dim
+    bounds = linear.loss_layer_upper_bounds(setting.widths, centred, biased_layers="all", effective_output_dim=outputs)
     sizes = [end - start for start, end in pairwise(found.layer_starts)]
-    assert [size - left for size, left in zip(sizes, layer_ranks(network), strict=True)] == kernels
+    assert [size - left for size, left in zip(sizes, bounds, strict=True)] == kernels
     assert sum(kernels) == found.layer_starts[-1] - rank(found.loss)
 
 
@@ -62,7 +60,7 @@ def large_settings(draw):
     centred = draw(st.integers(0, widths[0]))
     outputs = draw(st.integers(max(widths[-1] - 1, 0), widths[-1]))
     is_zero = draw(st.booleans())
-    largest = linear_with_bias.generic_residual_rank(centred, outputs, mean_residual_is_zero=is_zero)
+    largest = linear.generic_residual_rank(centred, outputs, has_bias=True, mean_residual_is_zero=is_zero)
     residual = draw(st.one_of(st.just(largest), st.integers(0, largest)))
     return widths, centred, residual, {"mean_residual_is_zero": is_zero, "effective_output_dim": outputs}
 
@@ -70,7 +68,7 @@ def large_settings(draw):
 @given(large_settings())
 def test_overlap_is_what_the_two_parts_have_too_many(case):
     widths, centred, residual, options = case
-    ranks = linear_hessian_ranks_with_bias(widths, centred, residual, **options)
+    ranks = linear.hessian_ranks(widths, centred, residual, biased_layers="all", **options)
     q = min((residual, *widths[1:-1])) if len(widths) > 2 else 0
     overlap = 2 * q * residual - q**2 - (0 if options["mean_residual_is_zero"] else q)
     assert ranks.outer_product + ranks.functional - ranks.loss == overlap
@@ -80,7 +78,7 @@ def test_overlap_is_what_the_two_parts_have_too_many(case):
 @given(large_settings())
 def test_ranks_lie_between_zero_and_the_number_of_parameters(case):
     widths, centred, residual, options = case
-    ranks = linear_hessian_ranks_with_bias(widths, centred, residual, **options)
+    ranks = linear.hessian_ranks(widths, centred, residual, biased_layers="all", **options)
     assert 0 <= ranks.outer_product <= ranks.loss <= num_parameters(widths)
     assert 0 <= ranks.functional <= num_parameters(widths)
 
@@ -89,17 +87,16 @@ def test_ranks_lie_between_zero_and_the_number_of_parameters(case):
 def test_a_generic_residual_leaves_the_explicit_kernel_alone(case):
     widths, centred, _, options = case
     outputs = options["effective_output_dim"]
-    generic = linear_with_bias.generic_residual_rank(centred, outputs)
-    found = linear_with_bias.loss_rank(widths, centred, generic, effective_output_dim=outputs)
-    layers = range(1, len(widths))
-    assert found == loss_upper_bound(widths, layers, centred, centred_input_rank=centred, effective_output_dim=outputs)
+    generic = linear.generic_residual_rank(centred, outputs, has_bias=True)
+    found = linear.loss_rank(widths, centred, generic, biased_layers="all", effective_output_dim=outputs)
+    assert found == linear.loss_upper_bound(widths, centred, biased_layers="all", effective_output_dim=outputs)
 
 
 @given(large_settings())
 def test_ranks_never_drop_when_the_inputs_gain_rank(case):
     widths, centred, residual, options = case
-    before = linear_hessian_ranks_with_bias(widths, centred, residual, **options)
-    after = linear_hessian_ranks_with_bias(widths, min(centred + 1, widths[0]), residual, **options)
+    before = linear.hessian_ranks(widths, centred, residual, biased_layers="all", **options)
+    after = linear.hessian_ranks(widths, min(centred + 1, widths[0]), residual, biased_layers="all", **options)
     assert all(x <= y for x, y in zip(before, after, strict=True))
 
 
@@ -115,9 +112,9 @@ def test_ranks_never_drop_when_the_inputs_gain_rank(case):
 )
 def test_impossible_residual_ranks_are_refused(options, message):
     with pytest.raises(InvalidInput, match=message):
-        linear_with_bias.loss_rank((3, 4, 5), 2, **options)
+        linear.loss_rank((3, 4, 5), 2, biased_layers="all", **options)
 
 
 def test_centred_rank_cannot_exceed_the_input_dimension():
-    with pytest.raises(InvalidInput, match=r"centred_input_rank must be at most 3, the input dimension; got 4"):
-        linear_with_bias.outer_product_rank((3, 4, 5), 4)
+    with pytest.raises(InvalidInput, match=r"input_rank must be at most 3, the input dimension; got 4"):
+        linear.outer_product_rank((3, 4, 5), 4, biased_layers="all")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from patch_oracle import generic_ranks, locally_connected
 
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear_hessian_ranks
+from hessmap.theory.fully_connected import linear
 from hessmap.theory.locally_connected import locally_connected_ranks, shared_weights_ranks
 
 small = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 4), st.integers(1, 4))
@@ -52,7 +52,7 @@ def test_low_residual_ranks_give_the_exact_ranks(integers, data):
 
 
 def test_one_patch_is_a_fully_connected_network():
-    dense = linear_hessian_ranks((5, 3, 4), 5, 4)
+    dense = linear.hessian_ranks((5, 3, 4), 5, 4)
     assert locally_connected_ranks(1, 5, 3, 4) == shared_weights_ranks(1, 5, 3, 4) == dense
 
 

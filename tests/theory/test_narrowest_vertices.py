@@ -9,7 +9,7 @@ import pytest
 import hessmap as hm
 from hessmap.theory.convolutional import deep_law
 from hessmap.theory.convolutional.chains import FilterChain
-from hessmap.theory.convolutional.narrowest_vertices import proved_outer_product_rank
+from hessmap.theory.convolutional.deep_law import proved_outer_product_rank
 
 
 def random_chain(draw: random.Random) -> FilterChain:

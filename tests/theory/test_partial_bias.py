@@ -14,7 +14,7 @@ from polarised_oracle import Data, random_data, ranks
 
 from exact_oracle import Matrix, random_matrix
 from hessmap.errors import InvalidInput
-from hessmap.theory.fully_connected import bias_bounds, linear, linear_with_bias, partial_bias
+from hessmap.theory.fully_connected import linear
 
 KINDS = ("generic", "low rank", "zero mean", "own mean")
 
@@ -47,12 +47,11 @@ def networks(draw: st.DrawFn, max_width: int = 4, max_layers: int = 4) -> Networ
 
 
 def predicted(network: Network, **residual: Any) -> tuple[int, int, int]:
-    facts = network.widths, network.biased_layers, network.input_rank
-    centred = network.centred_input_rank
+    known = {"biased_layers": network.biased_layers, "centred_input_rank": network.centred_input_rank}
     return (
-        partial_bias.outer_product_rank(*facts, centred_input_rank=centred),
-        partial_bias.functional_rank(*facts, centred_input_rank=centred, **residual),
-        partial_bias.loss_rank(*facts, centred_input_rank=centred, **residual),
+        linear.outer_product_rank(network.widths, network.input_rank, **known),
+        linear.functional_rank(network.widths, network.input_rank, **known, **residual),
+        linear.loss_rank(network.widths, network.input_rank, **known, **residual),
     )
 
 
@@ -65,7 +64,7 @@ def test_the_three_ranks_agree_with_the_oracle_for_every_kind_of_residual(
     data = network.data(draw, kind)
     weights = [random_matrix(draw, after, before) for before, after in pairwise(network.widths)]
     residual = {
-        "residual_rank": data.residual_rank,
+        "residual_rank": data.residual_rank if network.biased_layers else data.uncentred_residual_rank,
         "uncentred_residual_rank": data.uncentred_residual_rank,
         "mean_residual_is_zero": data.mean_residual_is_zero,
     }
@@ -85,11 +84,11 @@ def test_the_functional_rank_is_below_that_of_a_network_that_carries_the_constan
     biases = {layer: small_integers(draw, 1, network.widths[layer])[0] for layer in network.biased_layers}
     data = network.data(draw, kind)
     functional = ranks(weights, biases, data)[1]
-    assert functional <= bias_bounds.functional_upper_bound(
+    assert functional <= linear.functional_upper_bound(
         network.widths,
-        network.biased_layers,
         network.input_rank,
         data.residual_rank,
+        biased_layers=network.biased_layers,
         centred_input_rank=network.centred_input_rank,
     )
 
@@ -102,13 +101,13 @@ def test_what_is_exact_with_bias_is_a_formula_without(network: Network, data: st
     last = len(widths) - 1
     residual = data.draw(st.integers(0, min(centred, widths[-1])))
     biased = network.biased_layers | {last}
-    found = partial_bias.hessian_ranks(
-        widths, biased, rank, centred_input_rank=centred, residual_rank=residual, mean_residual_is_zero=True
+    found = linear.hessian_ranks(
+        widths, rank, residual, biased_layers=biased, centred_input_rank=centred, mean_residual_is_zero=True
     )
     assert found.functional == linear.functional_rank(widths, rank, residual)
     assert found.loss == linear.loss_rank(widths, centred, residual) + widths[-1]
     free = data.draw(st.integers(0, min(centred + 1, widths[-1])))
-    alone = partial_bias.functional_rank(widths, {last}, rank, centred_input_rank=centred, residual_rank=free)
+    alone = linear.functional_rank(widths, rank, free, biased_layers={last}, centred_input_rank=centred)
     assert alone == linear.functional_rank(widths, rank, min(free, rank))
 
 
@@ -123,70 +122,84 @@ def test_the_kernel_is_there_for_all_weights_and_residuals(network: Network, kin
     weights = [small_integers(draw, after, before) for before, after in pairwise(network.widths)]
     biases = {layer: small_integers(draw, 1, network.widths[layer])[0] for layer in network.biased_layers}
     loss = ranks(weights, biases, network.data(draw, kind))[2]
-    bound = bias_bounds.loss_upper_bound(
-        network.widths, network.biased_layers, network.input_rank, centred_input_rank=network.centred_input_rank
-    )
+    known = {"biased_layers": network.biased_layers, "centred_input_rank": network.centred_input_rank}
+    bound = linear.loss_upper_bound(network.widths, network.input_rank, **known)
     assert loss <= bound <= network.num_parameters
 
 
 @given(networks(max_width=7, max_layers=6))
 @settings(max_examples=200, deadline=None)
 def test_a_generic_residual_leaves_the_explicit_kernel_alone(network: Network) -> None:
-    facts, centred = (network.widths, network.biased_layers, network.input_rank), network.centred_input_rank
-    bound = bias_bounds.loss_upper_bound(*facts, centred_input_rank=centred)
-    assert partial_bias.loss_rank(*facts, centred_input_rank=centred) == bound
+    known = {"biased_layers": network.biased_layers, "centred_input_rank": network.centred_input_rank}
+    bound = linear.loss_upper_bound(network.widths, network.input_rank, **known)
+    assert linear.loss_rank(network.widths, network.input_rank, **known) == bound
+
+
+def without_bias(widths: tuple[int, ...], r: int, s: int) -> tuple[int, int, int]:
+    """The closed forms without bias, as in the docstring of ``linear``."""
+    *hidden, outputs = widths[1:]
+    num_layers, q0 = len(widths) - 1, min(r, *widths[1:])
+    q, total = min(q0, s), sum(hidden)
+    outer = q0 * (r + outputs - q0)
+    functional = 2 * q * total + 2 * q * s - num_layers * q**2 if hidden else 0
+    return outer, functional, outer + 2 * q * total - (num_layers - 1) * q**2
+
+
+def with_all_biases(widths: tuple[int, ...], rc: int, t: int, mean_is_zero: bool) -> tuple[int, int, int]:
+    """The closed forms with a bias in every layer, as in the docstring of ``linear``."""
+    *hidden, outputs = widths[1:]
+    num_layers, q0 = len(widths) - 1, min(rc, *widths[1:])
+    outer = q0 * (rc + outputs - q0) + outputs
+    if not hidden:
+        return outer, 0, outer
+    m = min(hidden)
+    q, total, last = min(t, m), sum(hidden), max(layer for layer, width in enumerate(hidden, start=1) if width == m)
+    position = (num_layers - 1) * q if t <= m else 2 * sum(hidden[last:]) - (num_layers - 1 - 2 * last) * m
+    if mean_is_zero:
+        position = 0
+    functional = 2 * q * total + 2 * q * t - num_layers * q**2 + position - (0 if mean_is_zero else q)
+    return outer, functional, outer + 2 * q * total - (num_layers - 1) * q**2 + position
 
 
 @given(networks(max_width=7, max_layers=6), st.data())
 @settings(max_examples=200, deadline=None)
-def test_without_bias_it_is_the_formula_of_linear_networks(network: Network, data: st.DataObject) -> None:
+def test_without_bias_it_is_the_closed_form_of_linear_networks(network: Network, data: st.DataObject) -> None:
     widths, rank = network.widths, network.input_rank
     residual_rank = data.draw(st.integers(0, min(rank, widths[-1])))
-    plain = Network(widths, frozenset(), rank, rank)
-    expected = (
-        linear.outer_product_rank(widths, rank),
-        linear.functional_rank(widths, rank, residual_rank),
-        linear.loss_rank(widths, rank, residual_rank),
-    )
-    assert predicted(plain, residual_rank=residual_rank) == expected
+    found = linear.hessian_ranks(widths, rank, residual_rank)
+    assert found == without_bias(widths, rank, residual_rank)
 
 
 @given(networks(max_width=7, max_layers=6), st.booleans(), st.data())
 @settings(max_examples=200, deadline=None)
-def test_with_all_biases_it_is_the_formula_of_linear_networks_with_bias(
+def test_with_all_biases_it_is_the_closed_form_of_linear_networks_with_bias(
     network: Network, mean_is_zero: bool, data: st.DataObject
 ) -> None:
     widths, centred = network.widths, network.centred_input_rank
     residual_rank = data.draw(st.integers(0, min(centred + (not mean_is_zero), widths[-1])))
     full = Network(widths, frozenset(range(1, len(widths))), network.input_rank, centred)
-    residual = {"mean_residual_is_zero": mean_is_zero}
-    expected = (
-        linear_with_bias.outer_product_rank(widths, centred),
-        linear_with_bias.functional_rank(widths, centred, residual_rank, **residual),
-        linear_with_bias.loss_rank(widths, centred, residual_rank, **residual),
-    )
-    assert predicted(full, residual_rank=residual_rank, **residual) == expected
+    found = predicted(full, residual_rank=residual_rank, mean_residual_is_zero=mean_is_zero)
+    assert found == with_all_biases(widths, centred, residual_rank, mean_is_zero)
 
 
 def test_only_the_last_bias_counts_for_the_outer_product_hessian() -> None:
     for biased in ({3}, {1, 3}, {2, 3}, {1, 2, 3}):
-        assert partial_bias.outer_product_rank((4, 3, 2, 3, 4), biased, 4) == partial_bias.outer_product_rank(
-            (4, 3, 2, 3, 4), {3}, 4
-        )
+        found = linear.outer_product_rank((4, 3, 2, 3, 4), 4, biased_layers=biased)
+        assert found == linear.outer_product_rank((4, 3, 2, 3, 4), 4, biased_layers={3})
 
 
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(InvalidInput, match="a biased layer must be at most 2"):
-        partial_bias.loss_rank((2, 2, 2), [3], 2)
+        linear.loss_rank((2, 2, 2), 2, biased_layers=[3])
     with pytest.raises(InvalidInput, match="a biased layer must be at least 1"):
-        bias_bounds.loss_upper_bound((2, 2, 2), [0], 2)
+        linear.loss_upper_bound((2, 2, 2), 2, biased_layers=[0])
     with pytest.raises(InvalidInput, match="centred_input_rank or one more"):
-        partial_bias.loss_rank((4, 2, 2), [1], 4, centred_input_rank=2)
+        linear.loss_rank((4, 2, 2), 4, biased_layers=[1], centred_input_rank=2)
     with pytest.raises(InvalidInput, match="residual_rank must be at most 2"):
-        partial_bias.loss_rank((4, 2, 2), [1], 4, residual_rank=3)
+        linear.loss_rank((4, 2, 2), 4, 3, biased_layers=[1])
     with pytest.raises(InvalidInput, match="needs residual_rank beside it"):
-        partial_bias.loss_rank((4, 2, 2), [1], 4, uncentred_residual_rank=1)
+        linear.loss_rank((4, 2, 2), 4, biased_layers=[1], uncentred_residual_rank=1)
     with pytest.raises(InvalidInput, match="or one less where the constant"):
-        partial_bias.functional_rank(
-            (4, 2, 2), [1], 4, residual_rank=2, uncentred_residual_rank=1, mean_residual_is_zero=True
+        linear.functional_rank(
+            (4, 2, 2), 4, 2, biased_layers=[1], uncentred_residual_rank=1, mean_residual_is_zero=True
         )

@@ -12,9 +12,8 @@ from exact_oracle import hessians, random_matrix, rank, trace
 from golden_cases import golden, stored_ranks
 from golden_tables import each
 from hessmap.errors import InvalidInput
-from hessmap.theory import linear_hessian_ranks
-from hessmap.theory.fully_connected import activation_bounds
-from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
+from hessmap.theory.data_ranks import outer_product_sample_upper_bound
+from hessmap.theory.fully_connected import activations, linear
 
 
 def hidden_patterns(layers, inputs):
@@ -61,8 +60,8 @@ def test_one_hidden_layer_bounds_hold_and_sharpen(case):
     outer = rank(found.outer_product)
     patterns = hidden_patterns(layers, inputs)
     active = sum(any(pattern) for pattern in patterns)
-    by_groups = activation_bounds.activation_groups_upper_bound(groups_of(layers, inputs), len(inputs), widths[-1])
-    by_units = activation_bounds.active_units_upper_bound(active, rank(inputs), widths[-1]) if active else 0
+    by_groups = activations.activation_groups_upper_bound(groups_of(layers, inputs), len(inputs), widths[-1])
+    by_units = activations.active_units_upper_bound(active, rank(inputs), widths[-1]) if active else 0
     assert outer <= by_groups <= by_units
     assert outer <= outer_product_sample_upper_bound(len(inputs), widths[-1])
 
@@ -73,7 +72,7 @@ def test_one_hidden_layer_bounds_hold_and_sharpen(case):
 def test_functional_rank_of_one_hidden_layer_is_exact(bias, data):
     widths, layers, inputs, seed = data.draw(small_integer_networks(num_hidden=1, bias=bias))
     unit_ranks = [active_rank(inputs, pattern, bias) for pattern in hidden_patterns(layers, inputs)]
-    predicted = activation_bounds.one_hidden_functional_rank(unit_ranks, widths[-1])
+    predicted = activations.one_hidden_functional_rank(unit_ranks, widths[-1])
     assert predicted == rank(relu_hessians(layers, inputs, seed).functional)
 
 
@@ -86,8 +85,8 @@ def test_symmetry_bounds_hold_at_any_depth(bias, data):
     outer, functional, loss = relu_hessians(layers, inputs, seed).ranks()
     visible = rank([[*sample, *([1] * bias)] for sample in inputs]) - bias
     biases = (bias,) * (num_hidden + 1)
-    reachable = activation_bounds.reachable_parameters_upper_bound(widths, visible, biases)
-    assert outer <= activation_bounds.rescaling_upper_bound(widths, visible, biases)
+    reachable = activations.reachable_parameters_upper_bound(widths, visible, biases)
+    assert outer <= activations.rescaling_upper_bound(widths, visible, biases)
     assert functional <= reachable
     assert loss <= reachable
 
@@ -96,17 +95,17 @@ def test_symmetry_bounds_hold_at_any_depth(bias, data):
 def test_stored_relu_ranks_obey_the_bounds(case):
     widths, layers, inputs = case["dims"], case["W"], [list(column) for column in zip(*case["X"], strict=True)]
     outer, functional, loss = stored_ranks(case, "true")
-    assert outer <= activation_bounds.rescaling_upper_bound(widths, case["r"])
-    assert max(functional, loss) <= activation_bounds.reachable_parameters_upper_bound(widths, case["r"])
+    assert outer <= activations.rescaling_upper_bound(widths, case["r"])
+    assert max(functional, loss) <= activations.reachable_parameters_upper_bound(widths, case["r"])
     if len(widths) > 3:
-        assert activation_bounds.rescaling_upper_bound(widths, case["r"]) == case["paper"]["Ho_bound"]
+        assert activations.rescaling_upper_bound(widths, case["r"]) == case["paper"]["Ho_bound"]
         return
     active = widths[1] - case["dead"]
-    printed = activation_bounds.active_units_upper_bound(active, case["r"], widths[-1])
+    printed = activations.active_units_upper_bound(active, case["r"], widths[-1])
     assert printed == case["paper"]["Ho_bound"]
     groups = groups_of(layers, inputs)
-    assert outer <= activation_bounds.activation_groups_upper_bound(groups, case["N"], widths[-1]) <= printed
-    assert activation_bounds.one_hidden_functional_rank(case["r_i"], widths[-1]) == functional
+    assert outer <= activations.activation_groups_upper_bound(groups, case["N"], widths[-1]) <= printed
+    assert activations.one_hidden_functional_rank(case["r_i"], widths[-1]) == functional
     assert [active_rank(inputs, pattern) for pattern in hidden_patterns(layers, inputs)] == case["r_i"]
 
 
@@ -115,16 +114,16 @@ def test_linear_formulas_are_no_upper_bounds_for_relu():
     layers = [[[draw.randint(-9, 9) for _ in range(4)] for _ in range(5)], [[1, 2, 3, 4, 5], [5, -4, 3, -2, 1]]]
     inputs = [[draw.randint(-9, 9) for _ in range(4)] for _ in range(40)]
     outer, _, loss = relu_hessians(layers, inputs, seed=0).ranks()
-    assert linear_hessian_ranks((4, 5, 2), 4, 2) == (8, 20, 24)
+    assert linear.hessian_ranks((4, 5, 2), 4, 2) == (8, 20, 24)
     assert (outer, loss) == (25, 30)
 
 
 def test_one_hidden_layer_of_live_units_gives_both_bounds_the_same_value():
     for widths, input_rank in [((4, 5, 2), 4), ((6, 3, 7), 2)]:
-        by_units = activation_bounds.active_units_upper_bound(widths[1], input_rank, widths[-1])
-        assert activation_bounds.rescaling_upper_bound(widths, input_rank) == by_units
+        by_units = activations.active_units_upper_bound(widths[1], input_rank, widths[-1])
+        assert activations.rescaling_upper_bound(widths, input_rank) == by_units
 
 
 def test_an_active_unit_without_inputs_is_refused():
     with pytest.raises(InvalidInput, match=r"an active unit needs inputs of rank at least 1; got input_rank 0"):
-        activation_bounds.active_units_upper_bound(1, 0, 3)
+        activations.active_units_upper_bound(1, 0, 3)

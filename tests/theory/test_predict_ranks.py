@@ -168,7 +168,7 @@ def test_integers_of_numpy_do_not_overflow():
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_hundred_thousand_layers_of_a_million_units_are_a_few_lines_each_and_lose_no_digit(bias):
     network = FullyConnected([10**6] * (10**5 + 1), bias=bias)
-    assert num_lines(lambda: predict_ranks(network)) < (40 if bias else 5) * 10**5
+    assert num_lines(lambda: predict_ranks(network)) < (60 if bias else 40) * 10**5
     prediction = predict_ranks(network)
     assert prediction.loss.value == network.num_parameters == 10**5 * (10**12 + bias * 10**6)
 

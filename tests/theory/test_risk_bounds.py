@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
 from hessmap.errors import InvalidInput
-from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
-from hessmap.theory.risk_bounds import (
+from hessmap.theory.pac_bayes import (
+    PriorGrid,
+    binary_kl_inverse,
     catoni_mixture_inverse,
     held_out_bound,
     log_maurer_constant,

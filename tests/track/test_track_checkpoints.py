@@ -11,10 +11,9 @@ from torch import Tensor
 from tracked import network, samples, train
 
 import hessmap as hm
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import DataFileError, HessmapError, InvalidInput
-from hessmap.records import CurvatureTrack
-from hessmap.records.store import Store, load_track
+from hessmap.records import CurvatureTrack, Store, load_track
 from tagged_device import tag_device
 
 

@@ -287,7 +287,9 @@ def test_a_training_that_cannot_be_is_refused_and_leaves_the_model_alone(options
 def test_a_loss_that_broadcasts_is_refused():
     data = gaussian(20, 4)
     model, loss = FullyConnected((4, 5, 1)).build(), lambda outputs, targets: (outputs - targets).square().mean(1)
-    with pytest.raises(InvalidInput, match=r"see each other in the loss.*shape \(16, 1\) and targets \(16,\)"):
+    with pytest.raises(
+        InvalidInput, match=r"the loss must treat samples independently.*shape \(16, 1\) and targets \(16,\)"
+    ):
         train(model, Data(data.inputs, data.targets[:, 0]), loss, epochs=1)
     assert train(model, data, loss, epochs=1).loss[-1] > 0
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from hessmap.records import PARTS, Part, RankMeasurement, RankPrediction, RankValue, Spectrum
-from hessmap.records.maps import CurvatureMap, DataRankMeasurement, LayerCurvature, NetworkCurvature, PartCurvature
-from hessmap.records.spectra import EffectiveDimension
+from hessmap.records import (
+    PARTS,
+    CurvatureMap,
+    DataRankMeasurement,
+    EffectiveDimension,
+    LayerCurvature,
+    NetworkCurvature,
+    Part,
+    PartCurvature,
+    RankMeasurement,
+    RankPrediction,
+    RankValue,
+    Spectrum,
+)
 
 RANKS: dict[Part, int] = {"outer_product": 54, "functional": 80, "loss": 110}
 SIZE = 160

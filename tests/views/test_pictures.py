@@ -19,8 +19,7 @@ import hessmap as hm
 import hessmap.records
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.comparison import compare_maps
-from hessmap.records import CurvatureTrack, RankValue, Spectrum, TrackPoint
-from hessmap.records.record import Record
+from hessmap.records import CurvatureTrack, RankValue, Record, Spectrum, TrackPoint
 from hessmap.views.plots import track_figure, write_figure
 
 POINT = TrackPoint(

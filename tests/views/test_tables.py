@@ -10,8 +10,7 @@ from rich.console import Console, RenderableType
 from synthetic_map import SIZE, curvature_map, rank_measurement
 
 from hessmap.networks import FullyConnected
-from hessmap.records import RankCertificate
-from hessmap.records.datasets import DataSetStatus
+from hessmap.records import DataSetStatus, RankCertificate
 from hessmap.theory import predict_ranks
 from hessmap.views.tables import data_view, map_view, prediction_view, ranks_table
 

@@ -10,6 +10,7 @@ from typing import Any
 from hessmap.errors import InvalidInput, sentence
 from hessmap.networks import (
     ACTIVATIONS,
+    ENDS,
     Architecture,
     Convolutional,
     FullyConnected,
@@ -19,10 +20,9 @@ from hessmap.networks import (
     Residual,
     SelfAttention,
 )
-from hessmap.networks.residual import ENDS
 from hessmap_explorer.fields import Family, Field, Values
 
-_ACTIVATION = Field("activation", "Activation", "choice", "identity", choices=ACTIVATIONS)
+_ACTIVATION = Field("activation", "Activation", "choice", "identity", choices=tuple(ACTIVATIONS))
 _BIAS = Field("bias", "Bias in every layer", "flag", False)
 _DATA = ("loss", "input_rank", "residual_rank", "num_samples")
 _ALL = (*_DATA, "centred_input_rank", "mean_residual_is_zero")

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hessmap.errors import require, sentence, unknown_name
-from hessmap.records.commands import command_line
+from hessmap.records import command_line
 from hessmap.views.progress import PROGRESS_VARIABLE
 
 OnDone = Callable[[Any], tuple[Any, str]]

@@ -10,10 +10,16 @@ from fastapi import APIRouter, Query
 
 from hessmap.errors import require, unknown_name
 from hessmap.maps.comparison import compare_maps
-from hessmap.records.commands import command_line
-from hessmap.records.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
-from hessmap.records.ranks import RankMeasurement
-from hessmap.records.store import StoredMap
+from hessmap.records import (
+    HESSIAN_SYMBOLS,
+    CurvatureMap,
+    NetworkCurvature,
+    PartCurvature,
+    RankMeasurement,
+    StoredMap,
+    command_line,
+    whole_of,
+)
 from hessmap.views.plots.layers import QUANTITIES
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped

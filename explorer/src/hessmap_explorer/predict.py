@@ -11,9 +11,7 @@ from fastapi import APIRouter, Request
 
 from hessmap.errors import HessmapError, require
 from hessmap.networks import Architecture, FullyConnected
-from hessmap.records.commands import command_line
-from hessmap.records.maps import HESSIAN_SYMBOLS
-from hessmap.records.ranks import Part
+from hessmap.records import HESSIAN_SYMBOLS, Part, command_line
 from hessmap.theory import effective_parameters, predict_ranks
 from hessmap_explorer.answers import Answer
 from hessmap_explorer.families import FAMILIES

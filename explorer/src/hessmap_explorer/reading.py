@@ -9,8 +9,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from hessmap.errors import DataFileError, InvalidInput, sentence
-from hessmap.records.maps import CurvatureMap, NetworkCurvature
-from hessmap.records.store import MapSummary, Store, StoredMap, TrackSummary, load_map, map_summaries, track_summaries
+from hessmap.records import (
+    CurvatureMap,
+    MapSummary,
+    NetworkCurvature,
+    Store,
+    StoredMap,
+    TrackSummary,
+    load_map,
+    map_summaries,
+    track_summaries,
+)
 
 _MOST_BYTES = 200_000_000  # of a kept result; the largest are some megabytes
 

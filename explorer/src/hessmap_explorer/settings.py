@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hessmap.errors import sentence
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE
 
 HOST = "127.0.0.1"
 NO_RESEARCH = sentence(

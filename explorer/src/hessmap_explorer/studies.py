@@ -10,9 +10,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from hessmap.errors import require, unknown_name
-from hessmap.records.commands import command_line
-from hessmap.records.encoding import encode
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE, command_line, encode
 from hessmap.records.strict_json import plain
 from hessmap_explorer.answers import Answer, shown_entry
 from hessmap_explorer.figures.studies import study_figures

@@ -2,23 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, Literal
 
+import numpy as np
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from hessmap.cli.map_directions import options_of_map
+from hessmap.cli.stored_maps import options_of_map
 from hessmap.errors import InvalidInput, MissingExtra, require, sentence
-from hessmap.records.store import StoredMap
+from hessmap.records import StoredMap
 from hessmap_explorer.answers import Answer
-from hessmap_explorer.figures.directions import eigenvector_figures, factors_figure, overlap_figure
+from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Trace, evenly
 from hessmap_explorer.functions import free_result_name, kept_result
 from hessmap_explorer.jobs import Job, Jobs, OnDone
 from hessmap_explorer.predict import prediction_command
 from hessmap_explorer.python_lines import directions_lines, eigenvector_lines
 from hessmap_explorer.reading import stored_map
 from hessmap_explorer.settings import NO_RESEARCH, Explorer
+
+_MOST_LINES = 128  # rows and columns of a weight that are drawn
+
+
+def eigenvector_figures(found: Mapping[str, Any], python: Callable[[int], str]) -> list[FigureData]:
+    """What ``hessmap map directions --layer`` printed: each eigenvector in the shape of the layer's weight."""
+    return [
+        _weight_figure(np.array(vector), place, python(place)) for place, vector in enumerate(found.get("vectors", []))
+    ]
+
+
+def _weight_figure(vector: Floats, place: int, python: str) -> FigureData:
+    rows, columns = (evenly(size, _MOST_LINES) for size in vector.shape)
+    shown = vector[np.ix_(rows, columns)]
+    most = float(np.abs(shown).max(initial=0.0)) or 1.0
+    trace = Trace("", "heatmap", columns + 1, rows + 1, [-most], [most], z=shown.round(6), palette="diverging")
+    note = f"{shown.size:,} of {vector.size:,} entries are drawn." if shown.size < vector.size else ""
+    title = f"Eigenvector {place + 1}, as its weight"
+    return FigureData(title, Axis("input"), Axis("output", is_reversed=True), (trace,), python=python, note=note)
+
+
+def factors_figure(factors: Mapping[str, list[float]], python: str = "") -> FigureData:
+    """The largest eigenvalues of both Kronecker factors of a layer."""
+    labels = {"input": ("inputs, E[x xᵀ]", "outer_product"), "output": ("outputs, E[M]", "functional")}
+    traces = tuple(
+        Trace(label, "both", _ranks(factors[name]), [value if value > 0 else None for value in factors[name]],
+              colour=colour)
+        for name, (label, colour) in labels.items()
+    )  # fmt: skip
+    return FigureData("Eigenvalues of the factors", Axis("index"), Axis("eigenvalue", "log"), traces, python=python)
+
+
+def overlap_figure(overlap: Mapping[str, list[float]], python: str = "") -> FigureData:
+    """How far the spaces of the first 1, 2, .. directions of two networks are the same."""
+    values, chance = overlap["values"], overlap["chance"]
+    traces = (
+        Trace("overlap", "both", _ranks(values), values, colour="loss"),
+        Trace("of two random spaces", "dashed", _ranks(chance), chance, colour="faint"),
+    )
+    axes = Axis("dimension of the two spaces"), Axis("overlap", limits=(-0.03, 1.03))
+    note = "1: the two networks are sharpest in the same directions."
+    return FigureData("Overlap of the sharpest eigenspaces", *axes, traces, python=python, note=note)
+
+
+def _ranks(values: list[float]) -> list[int]:
+    return list(range(1, len(values) + 1))
+
 
 _NAME = r"^[\w.-]{1,60}$"
 _WIDTHS = r"^\d{1,6}(-\d{1,6}){1,30}$"
@@ -65,7 +114,7 @@ class CertificateRun(_Body):
 
 
 class Directions(_Body):
-    """The sharpest directions of a stored map: of one layer, or held against those of another map."""
+    """The sharpest directions of a stored map: of one layer, or compared with those of another map."""
 
     name: str = Field(pattern=_NAME)
     layer: str | None = Field(default=None, max_length=200)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput
-from hessmap_research.formulas import plateaus
+from hessmap_research.studies.fcn import spectrum_plateaus as plateaus
 
 
 def outer_product_eigenvalues(layers, inputs, activation, slope, bias):

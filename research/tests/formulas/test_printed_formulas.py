@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from exact_oracle import generic_hessians, rank
 from hessmap.errors import InvalidInput
-from hessmap.theory.fully_connected import linear, linear_with_bias
+from hessmap.theory.fully_connected import linear
 from hessmap_research.formulas import printed_fully_connected as printed_formulas
 from rank_settings import architectures
 
@@ -29,9 +29,11 @@ def test_fact_13_and_section_s7_3_are_right_without_bottleneck(case):
     widths, input_rank = case
     generic = min(input_rank + 1, widths[-1])
     wide = (widths[0], *(width + generic for width in widths[1:-1]), widths[-1])
-    assert printed_formulas.fact_13(wide, input_rank) == linear_with_bias.loss_rank(wide, input_rank, generic)
+    assert printed_formulas.fact_13(wide, input_rank) == linear.loss_rank(
+        wide, input_rank, generic, biased_layers="all"
+    )
     if len(wide) > 2:
-        functional = linear_with_bias.functional_rank(wide, input_rank, generic)
+        functional = linear.functional_rank(wide, input_rank, generic, biased_layers="all")
         assert printed_formulas.section_s7_3_functional_rank(wide, input_rank) == functional
 
 
@@ -39,8 +41,8 @@ def test_fact_13_and_section_s7_3_are_right_without_bottleneck(case):
 def test_section_s7_2_is_right_with_and_without_bottleneck(inputs, hidden, outputs, data):
     widths, input_rank = (inputs, hidden, outputs), data.draw(st.integers(0, inputs))
     generic = min(input_rank + 1, outputs)
-    loss = linear_with_bias.loss_rank(widths, input_rank, generic)
-    functional = linear_with_bias.functional_rank(widths, input_rank, generic)
+    loss = linear.loss_rank(widths, input_rank, generic, biased_layers="all")
+    functional = linear.functional_rank(widths, input_rank, generic, biased_layers="all")
     assert printed_formulas.section_s7_2_loss_rank(widths, input_rank) == loss
     assert printed_formulas.section_s7_2_functional_rank(widths, input_rank) == functional
 

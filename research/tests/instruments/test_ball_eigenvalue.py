@@ -10,8 +10,7 @@ import pytest
 
 from hessmap.errors import InvalidInput
 from hessmap.theory.teacher_student import TeacherStudent
-from hessmap_research.formulas.erf_balls import erf_hessian_balls
-from hessmap_research.instruments.ball_eigenvalue import smallest_eigenvalue_enclosure
+from hessmap_research.studies.teacher.erf_full_rank import erf_hessian_balls, smallest_eigenvalue_enclosure
 
 
 def rotated(eigenvalues: list[str]) -> flint.arb_mat:
@@ -95,7 +94,7 @@ def test_degenerate_teachers_are_not_called_full_rank(kind: str) -> None:
         (lambda: smallest_eigenvalue_enclosure(np.eye(2)), "must be a flint.arb_mat; got ndarray"),
         (lambda: smallest_eigenvalue_enclosure(flint.arb_mat(2, 3)), "must be square; it is 2 by 3"),
         (lambda: erf_hessian_balls([[1.0], [2.0]], [1.0]), "one entry for each row of W1"),
-        (lambda: erf_hessian_balls([[1.0]], [1.0], bits=10), "bits must be at least 53; got 10"),
+        (lambda: erf_hessian_balls([[1.0]], [1.0], bits=10), "bits must be an integer of at least 53; got 10"),
         (
             lambda: smallest_eigenvalue_enclosure(flint.arb_mat([[flint.arb(1, 1e30)]])),
             "balls must be small enough .* Make the matrix with more bits",

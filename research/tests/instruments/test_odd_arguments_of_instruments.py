@@ -15,7 +15,6 @@ import torch
 import hessmap as hm
 from hessmap_research.deep_linear import deep_linear_of, reduce_deep_linear
 from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
-from hessmap_research.instruments.ball_eigenvalue import smallest_eigenvalue_enclosure
 from hessmap_research.instruments.clusters import cluster_ratios
 from hessmap_research.instruments.matricisation import (
     input_correspondence,
@@ -23,6 +22,7 @@ from hessmap_research.instruments.matricisation import (
     output_correspondence,
     rank_one_ratios,
 )
+from hessmap_research.studies.teacher.erf_full_rank import smallest_eigenvalue_enclosure
 from odd_values import assert_sentence_or_result, vectors
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

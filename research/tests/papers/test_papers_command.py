@@ -131,8 +131,8 @@ def test_the_page_links_to_the_documentation_from_where_it_lies(
     page, docs = tmp_path / "clone" / "a folder" / "papers.html", tmp_path / "clone" / "my docs"
     docs.mkdir(parents=True)
     (docs / "index.md").touch()
-    monkeypatch.setattr("hessmap_research.papers.page._CLONE", docs.parent.resolve())
-    monkeypatch.setattr("hessmap_research.papers.page._DOCS", docs.resolve())
+    monkeypatch.setattr("hessmap_research.papers.text._CLONE", docs.parent.resolve())
+    monkeypatch.setattr("hessmap_research.papers.text._DOCS", docs.resolve())
     printed("0", "--html", str(page))
     link = '<a href="../my%20docs/layers.md#layerskronecker">research/docs/layers.md#layerskronecker</a>'
     assert page.read_text(encoding="utf-8").count(link) == 1

@@ -61,6 +61,22 @@ def test_every_name_of_an_item_exists(item: Item) -> None:
         assert (DOCS / page).exists()
 
 
+def test_every_item_with_a_function_names_a_test_that_uses_one() -> None:
+    for item in ITEMS:
+        if item.functions:
+            text = "\n".join((ROOT / test).read_text(encoding="utf-8") for test in item.tests)
+            names = [name.rpartition(".")[2] for name in item.functions]
+            assert any(re.search(rf"\b{name}\b", text) for name in names), f"{item.paper}: {item.item}"
+
+
+def test_items_are_found_by_their_other_names_and_show_their_figures() -> None:
+    assert [item.item for item in papers()[0].items_named("S7.2")] == ["Fact 13"]
+    assert [item.item for item in papers()[2].items_named("Equation 3")] == ["Conjecture: decoupling"]
+    (item,) = papers()[1].items_named("Theorem 7")
+    assert item.figures
+    assert all((DOCS / figure).is_file() for figure in item.figures)
+
+
 @pytest.mark.parametrize("item", [item for item in ITEMS if item.outcomes], ids=lambda one: f"{one.paper}: {one.item}")
 def test_the_outcomes_that_a_status_needs_are_the_stored_ones(item: Item) -> None:
     for study, claim, outcome in item.outcomes:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from committed import committed
 
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.collection import results_path, results_text
 from hessmap_research.runner.registry import find, listing
 from hessmap_research.views.panels import curves, panels

@@ -55,9 +55,9 @@ def test_a_wrong_multiplicity_is_seen(monkeypatch):
 def test_a_wrong_theorem_on_convolutions_is_seen(monkeypatch):
     case = {"num_layers": 3, "num_networks": 4, "batch": 50}
     assert convolutional.NARROWEST_VERTICES.measure(case)["held"] == 4
-    right = convolutional.narrowest_vertices.proved_outer_product_rank
+    right = convolutional.deep_law.proved_outer_product_rank
     monkeypatch.setattr(
-        convolutional.narrowest_vertices,
+        convolutional.deep_law,
         "proved_outer_product_rank",
         lambda chain: None if right(chain) is None else right(chain) - 1,
     )

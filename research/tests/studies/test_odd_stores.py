@@ -19,8 +19,7 @@ from hessmap.errors import HessmapError
 from hessmap.maps.curvature_map import curvature_map
 from hessmap.maps.track import Tracker
 from hessmap.networks import FullyConnected
-from hessmap.records.encoding import encode
-from hessmap.records.store import add_map, load_map, load_track, map_summaries, track_summaries
+from hessmap.records import add_map, encode, load_map, load_track, map_summaries, track_summaries
 from hessmap_research.runner.collection import collection_from_store, read_results
 from hessmap_research.runner.encoding import case_key
 from hessmap_research.runner.registry import find

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from committed import committed
 
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.registry import find, listing
 from hessmap_research.runner.row import Row
 from hessmap_research.studies.random_networks import (

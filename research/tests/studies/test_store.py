@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hessmap.records.store import StoreError
-from hessmap.records.store.schema import SCHEMA_VERSION
+from hessmap.records.store.store import SCHEMA_VERSION
 from hessmap_research.runner.store import Outcome, StudyStore, run_lock
 
 PROVENANCE = '{"versions":{"hessmap":"0.1.0","torch":"2.0"}}'

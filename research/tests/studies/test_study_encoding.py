@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
 from hessmap.records import RankMeasurement, Record, provenance
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.encoding import case_key, case_of_key
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -12,7 +12,7 @@ import pytest
 import toy_studies
 
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.progress import NoProgress
+from hessmap.progress import Progress
 from hessmap.records.store import StoreError
 from hessmap_research.runner.encoding import case_of_key
 from hessmap_research.runner.run import RunSummary, run
@@ -167,7 +167,7 @@ def test_a_damaged_store_stops_the_run_before_anything_is_written(store_path: Pa
     assert store_path.read_bytes() == content
 
 
-class Reports(NoProgress):
+class Reports(Progress):
     """Remembers what a run reports."""
 
     def __init__(self) -> None:

@@ -34,9 +34,9 @@ from hessmap_research.studies import (
     View,
 )
 from hessmap_research.views.figure import draw, inline_drawings, study_figure, write_study_figure
-from hessmap_research.views.page import study_page
 from hessmap_research.views.panels import Panel, curves, panels
 from hessmap_research.views.table import study_table
+from hessmap_research.views.text import study_page
 
 ROWS = [
     Row(

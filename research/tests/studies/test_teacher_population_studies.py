@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.registry import find
 from hessmap_research.studies import Row
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import HessmapError, InvalidInput, require, sentence, unknown_name
-from hessmap.layers import LayerFactors, fully_connected_tail, layer_factors, mean_output_hessian
+from hessmap.layers import LayerFactors, downstream_weights, layer_factors, mean_output_hessian
 from hessmap.problem import Problem
 from hessmap.theory.layers import activity_weighted_product, output_factor_from_weights, weight_product
 
@@ -31,10 +31,10 @@ _ORTHONORMAL = 1e-5  # what single precision leaves of U^T U = I for some hundre
 
 @dataclass(frozen=True)
 class BasisRule:
-    """Where the basis comes from, and when it is found anew.
+    """How a basis is computed, and when it is recomputed.
 
     ``output_factor`` is None for coordinates as they are, "measured" for E[M], "weights" for M~ = S^T E[A] S from the
-    weights behind the layer, "activity" for the same with every unit weighted by how often it is active.
+    weights after the layer, "activity" for the same with every unit weighted by how often it is active.
     ``is_refreshed``: every so often during the fit, and not once before it; ``decays``: ten times as rarely whenever
     the step size falls.
     """
@@ -138,10 +138,10 @@ def _known_factors(problem: Problem, name: str) -> LayerFactors | None:
 
 def _from_weights(problem: Problem, name: str, num_outputs: int, kind: str | None) -> Tensor:
     """S^T E[A] S of the weights behind a layer, as they are or weighted by the activity of their units."""
-    tail = fully_connected_tail(problem, name)
+    tail = downstream_weights(problem, name)
     weights = [weight.detach().numpy() for weight in tail.weights]
     if kind == "activity":
-        product = activity_weighted_product(weights, [slope.numpy() for slope in tail.slopes], num_outputs)
+        product = activity_weighted_product(weights, [slope.numpy() for slope in tail.derivatives], num_outputs)
     else:
         product = weight_product(weights, num_outputs)
     return torch.from_numpy(output_factor_from_weights(product, mean_output_hessian(problem).numpy()))

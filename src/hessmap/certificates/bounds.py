@@ -12,8 +12,7 @@ from hessmap.certificates.losses import BoundedLoss
 from hessmap.certificates.posterior import GridPoint, Posterior, best_grid_point, spread_prior
 from hessmap.certificates.samples import CertifiedSamples
 from hessmap.errors import require
-from hessmap.theory.pac_bayes import PriorGrid
-from hessmap.theory.risk_bounds import held_out_bound, mean_bound, tightest_bound
+from hessmap.theory.pac_bayes import PriorGrid, held_out_bound, mean_bound, tightest_bound
 
 
 @dataclass(frozen=True, eq=False)

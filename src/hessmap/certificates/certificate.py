@@ -12,13 +12,13 @@ import numpy as np
 
 from hessmap.certificates.posterior import Arrays
 from hessmap.errors import DataFileError, sentence
-from hessmap.records import Provenance, Record
+from hessmap.records import Provenance, Record, atomic_write
 
 if TYPE_CHECKING:
     from torch import nn
 
     from hessmap.certificates.verification import Verification
-    from hessmap.datasets.data import Data
+    from hessmap.datasets import Data
     from hessmap.theory.pac_bayes import PriorGrid
 
 ASSUMPTIONS = (
@@ -32,20 +32,56 @@ ASSUMPTIONS = (
 class Certificate(Record):
     """With probability at least ``confidence``, the stochastic network errs on unseen data at most at rate ``bound``.
 
-    The stochastic network draws its weights from ``posterior`` for every answer. ``kl`` is the divergence of the
-    posterior from the prior N(initial weights, prior_variance I); ``complexity`` is B of ``theory.pac_bayes``;
-    ``sampled_error`` is the share of errors over ``num_draws`` independent draws: of weights with one certified sample
-    each (``draws`` is "pairs") or of networks with ``samples_per_draw`` samples each ("networks"); ``draw_counts`` says
-    how many draws had how many errors, and ``sampled_error_bound`` is the upper bound that follows. A posterior that is
-    the prior (``posterior_kind``) answers every certified sample once ("samples") and needs no bound in between.
-    ``inequality`` names the one that gave the bound.
+    The stochastic network draws its weights from ``posterior`` for every answer. With ``loss`` "squared" the bound is
+    on the squared error, clipped at 1, instead of the error.
 
-    ``num_samples`` counts the distinct inputs among the ``num_rows`` certified rows, ``num_prior_samples`` those that
-    the prior was trained on; ``parts`` says which samples were used for what. ``held_out_bound`` is the bound that the
-    certified samples give for the prior's mean network without any posterior, at the same confidence, and ``verdict``
-    says which of the two is lower. Errors on a test set, where one was given, are those of the mean weights and of the
-    stochastic network; they are not a part of the guarantee. ``loss`` "squared" bounds the squared error, clipped at 1,
-    in the place of the error.
+    Attributes:
+        bound: Upper bound on the error of the stochastic network on unseen data.
+        confidence: Probability with which the bound holds, over samples and draws.
+        delta: Probability that the samples mislead.
+        sampling_delta: Probability that the draws mislead.
+        delta_share: Share of both deltas that this posterior uses: 1, or 1/2 where the better of two was chosen.
+        kl: Divergence of the posterior from the prior N(initial weights, prior_variance I).
+        complexity: B of ``theory.pac_bayes``.
+        inequality: Name of the inequality that gave the bound.
+        sampled_error: Share of errors over ``num_draws`` independent draws.
+        sampled_error_bound: Upper bound on the error on the certified samples that follows from the draws.
+        draws: "pairs" of weights and one certified sample each, "networks" with ``samples_per_draw`` samples each, or
+            "samples": a posterior that is the prior answers every certified sample once and needs no bound in between.
+        num_draws: Number of draws.
+        samples_per_draw: Samples that every draw answers.
+        draw_counts: Number of draws with 0, 1, 2, .. errors; for losses that are not binary, with the mean loss in
+            equal steps from 0 to 1, rounded up.
+        grid_index: Index of the prior variance in the grid.
+        prior_variance: Variance of the prior.
+        num_samples: Number of distinct inputs among the certified rows.
+        num_rows: Number of certified rows.
+        num_prior_samples: Number of distinct inputs that the prior was trained on.
+        num_parameters: Number of parameters of the network.
+        basis: Basis in which the posterior is diagonal; "given" for bases of the user.
+        loss: "cross_entropy", "bce" or "squared".
+        posterior_kind: "fitted", or "prior" where the posterior is the prior.
+        fit_on: Samples that the posterior was fitted on: "rest" or "all".
+        training_error: Error of the mean weights on the certified samples.
+        test_error: Error of the mean weights on the test samples, None without these. Not a part of the guarantee.
+        stochastic_test_error: The same of the stochastic network.
+        held_out_error: Error of the prior's mean network on the certified samples.
+        held_out_bound: Bound on its error on unseen data, from the certified samples, without a posterior and at the
+            same confidence.
+        verdict: Which of ``bound`` and ``held_out_bound`` is lower, in words.
+        parts: Which samples were used for what, in sentences.
+        assumptions: What the bound assumes.
+        doubts: Signs that an assumption may be violated.
+        notes: Remarks on how the bound was computed.
+        settings: Settings of the fit.
+        ending: How the fit ended.
+        data_hash: Hash of the certified samples.
+        prior_data_hash: Hash of the samples that the prior was trained on; empty without these.
+        split: Fraction and seed of the split, with number and hash of all samples; empty if the user split them.
+        posterior_hash: Hash of the arrays in ``posterior``.
+        seconds: Wall time. Defaults to 0.
+        provenance: Versions, number format and seed. Default: None.
+        posterior: Arrays of the posterior and of the prior's mean. Default: empty.
     """
 
     bound: float
@@ -119,18 +155,10 @@ class Certificate(Record):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write certificate and posterior to one file, wholly or not at all."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         text = dataclasses.replace(self, posterior={}).to_json()
         arrays: dict[str, Any] = {name: np.asarray(values) for name, values in self.posterior.items()}
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
-        try:
-            with temporary.open("wb") as file:
-                np.savez_compressed(file, certificate=np.array(text), **arrays)
-            os.replace(temporary, target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+        with atomic_write(path) as file:
+            np.savez_compressed(file, certificate=np.array(text), **arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

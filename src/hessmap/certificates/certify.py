@@ -41,7 +41,7 @@ from hessmap.certificates.samples import (
     prior_part,
     raw_samples,
 )
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import checked_count, require, require_name
 from hessmap.records import data_hash, provenance
 from hessmap.theory.pac_bayes import PriorGrid, confidence_of
@@ -94,36 +94,37 @@ def certify(
         initial_model: The centre of the prior: the weights that training started from, which do not depend on the data;
             or, with ``prior_data``, a network that was trained on those samples.
         data: The samples to certify on: a pair of tensors or arrays, or a loader.
-        basis: "standard", "approximate" (curvature once, at the trained weights), "iterative" (again every
+        basis: "standard", "approximate" (curvature once, at the trained weights), "iterative" (default; again every
             ``refresh_every`` iterations), "iterative_decay" (more rarely as the steps shrink), "iterative_weights" and
             "iterative_activity" (the output factor from the weights after a layer, for fully connected networks), or a
             mapping from layer names to pairs of orthonormal matrices (outputs, inputs). Parameters outside of linear
             and convolutional layers, and layers without a known curvature, stay in their own coordinates.
-        prior_data: The samples that ``initial_model`` was trained on, none of which may be among ``data``.
-        test_data: Samples to compare with; not a part of the guarantee.
-        loss: "cross_entropy" (labels 0 .. K - 1; bounds the error), "bce" (one logit, labels 0 and 1) or "squared"
-            (real targets; bounds the squared error clipped at 1).
-        posterior: "fitted"; "prior", the prior itself at the best variance of a finite grid, without divergence; or
-            "tightest", the better of both with half of each delta.
-        fit_on: Fit the posterior on ``data`` ("rest") or on both parts ("all"). The bound uses ``data`` alone.
-        delta: How often the samples may mislead.
-        sampling_delta: How often the draws may mislead.
+        prior_data: The samples that ``initial_model`` was trained on, none of which may be among ``data``. Default:
+            none.
+        test_data: Samples to compare with; not a part of the guarantee. Default: none.
+        loss: "cross_entropy" (default; labels 0 .. K - 1; bounds the error), "bce" (one logit, labels 0 and 1) or
+            "squared" (real targets; bounds the squared error clipped at 1).
+        posterior: "fitted" (default); "prior", the prior itself at the best variance of a finite grid, without
+            divergence; or "tightest", the better of both with half of each delta.
+        fit_on: Fit the posterior on ``data`` ("rest", default) or on both parts ("all"). The bound uses ``data`` alone.
+        delta: Probability that the samples mislead. Defaults to 0.025.
+        sampling_delta: Probability that the draws mislead. Defaults to 0.01.
         grid: Prior variances, fixed before the samples were seen. A verifier has to pass any grid other than the
             default.
         num_draws: Draws that bound the error on the samples. Default: 100,000 pairs of weights and samples where every
             weight is used by one call of its own linear or convolutional layer, 10,000 whole networks elsewhere.
-        iterations: Steps of the fit.
+        iterations: Steps of the fit. Defaults to 6000.
         objective: "bound" follows the slope of the certified bound; "pinsker", that of the papers, gives a better
             network with a looser bound; "balanced" is between the two.
-        batch_size: Samples of a step.
-        learning_rate: Of the means.
-        deviation_learning_rate: Of the log deviations.
-        refresh_every: Iterations between two computations of an iterative basis.
-        basis_samples: Samples that a basis is computed from.
-        seed: Seed of the fit and the draws.
-        checkpoint: File that the fit is stored in as it goes, and continued from.
-        progress: Called every ``progress_every`` iterations.
-        progress_every: See ``progress``; the best posterior is chosen among these iterations.
+        batch_size: Samples in a step. Defaults to 128.
+        learning_rate: Learning rate of the means. Defaults to 3e-3.
+        deviation_learning_rate: Learning rate of the log deviations. Defaults to 1e-2.
+        refresh_every: Iterations between two computations of an iterative basis. Defaults to 400.
+        basis_samples: Samples that a basis is computed from. Defaults to 2000.
+        seed: Seed of the fit and the draws. Defaults to 0.
+        checkpoint: File that the fit is saved in regularly, and resumed from. Default: none.
+        progress: Called with a ``FitMoment`` every ``progress_every`` iterations. Default: none.
+        progress_every: Iterations between two updates, among which the best posterior is chosen. Defaults to 200.
 
     Returns:
         Certificate: the bound, what it rests on, and the bound of the prior's mean network on the same samples.
@@ -207,14 +208,29 @@ def certify_from_data(
         posterior: "prior" (the trained network with noise of the best size, without divergence), "fitted" (moved and
             reshaped on the rest, or with ``fit_on`` "all" on all samples; the divergence enters the bound) or
             "tightest".
-        learning_rate: Of the means. Default: 1e-4, or 3e-3 with ``prior_fraction`` 0.
-        split_seed: Seed of the order of the samples.
-
-    Everything else is as in ``certify``.
+        fit_on: Fit the posterior on the certified samples ("rest", default) or on all samples ("all").
+        basis: Basis in which the posterior is diagonal, as in ``certify``. Defaults to "iterative".
+        test_data: Samples to compare with; not a part of the guarantee. Default: none.
+        loss: "cross_entropy" (default), "bce" or "squared", as in ``certify``.
+        delta: Probability that the samples mislead. Defaults to 0.025.
+        sampling_delta: Probability that the draws mislead. Defaults to 0.01.
+        grid: Prior variances, fixed before the samples were seen. Default: ``DATA_PRIOR_GRID``, or ``PriorGrid()`` for
+            a fitted posterior with ``prior_fraction`` 0.
+        num_draws: Draws that bound the error on the samples, as in ``certify``.
+        iterations: Steps of the fit. Defaults to 2000.
+        objective: "bound" (default), "pinsker" or "balanced", as in ``certify``.
+        batch_size: Samples in a step of the fit. Defaults to 128.
+        learning_rate: Learning rate of the means. Default: 1e-4, or 3e-3 with ``prior_fraction`` 0.
+        deviation_learning_rate: Learning rate of the log deviations. Defaults to 1e-2.
+        refresh_every: Iterations between two computations of an iterative basis. Defaults to 400.
+        basis_samples: Samples that a basis is computed from. Defaults to 2000.
+        split_seed: Seed of the order of the samples. Defaults to 0.
+        seed: Seed of the fit and the draws. Defaults to 0.
+        progress: Called with a ``FitMoment`` every 200 iterations. Default: none.
 
     Returns:
-        Certificate: ``parts`` says which samples were used for what, ``verdict`` whether a plain held-out bound is
-        lower.
+        Certificate: ``parts`` states which samples were used for what, ``verdict`` whether a plain held-out bound
+        is lower.
 
     Raises:
         InvalidInput: If the samples or settings cannot be certified.

@@ -22,8 +22,8 @@ from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.model_copies import in_format, model_copy
 from hessmap.certificates.pairs import NotPlain, PairNetwork, proved_pairs
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.datasets.data import Data
-from hessmap.theory.risk_bounds import held_out_bound, wagered_bound
+from hessmap.datasets import Data
+from hessmap.theory.pac_bayes import held_out_bound, wagered_bound
 
 DrawKind = Literal["pairs", "networks", "samples"]
 DEFAULT_DRAWS: dict[DrawKind, int] = {"pairs": 100_000, "networks": 10_000, "samples": 0}

@@ -17,7 +17,14 @@ _CENTRE, _SPREAD = 0.3, 0.4
 
 
 class Task(NamedTuple):
-    """A network, the weights it started from, and its samples."""
+    """A network, the weights its training started from, and its samples.
+
+    Attributes:
+        model: The trained network.
+        initial: The network before training.
+        data: The training samples.
+        test: The test samples.
+    """
 
     model: nn.Module
     initial: nn.Module
@@ -27,7 +34,12 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class NormalStart:
-    """A ReLU network with biases whose parameters all start as N(0, deviation^2)."""
+    """A ReLU network with biases whose parameters are all initialised from N(0, deviation^2).
+
+    Args:
+        widths: Widths of the layers, from the inputs to the outputs.
+        deviation: Standard deviation of the initial parameters.
+    """
 
     widths: tuple[int, ...]
     deviation: float
@@ -46,7 +58,14 @@ class NormalStart:
 
 
 def digits_example(seed: int = 0) -> Task:
-    """A network of 20 hidden units, trained in a few seconds."""
+    """A network of 20 hidden units, trained in a few seconds to classify digits as 0-4 or 5-9.
+
+    Args:
+        seed: Seed of initialisation and training. Defaults to 0.
+
+    Returns:
+        Task: The network before and after training, with training and test samples.
+    """
     from hessmap.datasets import two_halves
     from hessmap.training import train
 
@@ -58,7 +77,11 @@ def digits_example(seed: int = 0) -> Task:
 
 
 def split_digits() -> tuple[Data, Data]:
-    """Training and test samples with all ten labels, in single precision, in which posteriors are fitted."""
+    """Training and test samples of the digits, with all ten labels.
+
+    Returns:
+        The training samples and the test samples, in float32, in which posteriors are fitted.
+    """
     from hessmap.datasets import by_name, subsample
 
     shuffled = subsample(by_name("digits"), None, seed=_SEED_OF_SPLIT)

@@ -25,11 +25,10 @@ from hessmap.certificates.model_copies import in_format
 from hessmap.certificates.pairs import KnownSquares, PairLinear, squared_coordinates
 from hessmap.certificates.posterior import LayerPosterior, Posterior
 from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import HessmapError, sentence
 from hessmap.records import data_hash
-from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse
-from hessmap.theory.risk_bounds import log_maurer_constant
+from hessmap.theory.pac_bayes import PriorGrid, binary_kl_inverse, log_maurer_constant
 from hessmap.training import check_same_settings, content_of, load_checkpoint, save_checkpoint
 
 _RATE_REDUCTIONS = (0.6, 0.85)  # of the iterations: the step sizes are then a tenth
@@ -188,7 +187,7 @@ class PosteriorFit:
         return first
 
     def complexity(self) -> Tensor:
-        """B of ``theory.risk_bounds.complexity`` with a continuous grid index, differentiable."""
+        """B of ``theory.pac_bayes.complexity`` with a continuous grid index, differentiable."""
         settings = self.settings
         return continuous_complexity(
             self.kl(), self.log_prior_deviation, self.num_certified, settings.grid, settings.delta
@@ -235,7 +234,7 @@ class PosteriorFit:
 def continuous_complexity(
     kl: Tensor, log_prior_deviation: Tensor, num_samples: int, grid: PriorGrid, delta: float
 ) -> Tensor:
-    """B of ``theory.risk_bounds.maurer_complexity`` between the points of a grid."""
+    """B of ``theory.pac_bayes.maurer_complexity`` between the points of a grid."""
     index = grid.precision * (log(grid.scale) - 2 * log_prior_deviation)
     cost = 2 * index.log() + log(pi**2 / 6) if grid.num_points is None else log(grid.num_points)
     return (kl + cost + log(2 / delta) + log_maurer_constant(num_samples)) / num_samples

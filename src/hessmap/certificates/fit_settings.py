@@ -30,10 +30,29 @@ _COUNTS = ("iterations", "batch_size", "refresh_every", "basis_samples", "progre
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a posterior is fitted; every field decides the outcome, and enters the certificate.
+    """How a posterior is fitted. Every field determines the result and is stored in the certificate.
 
-    The best posterior is chosen among those at every ``progress_every`` iterations. It starts with deviations of the
-    size of the weights, or for ``starts_at_prior`` with those of a prior that already knows its task.
+    Args:
+        iterations: Steps of the fit. Defaults to 6000.
+        objective: "bound" (default) follows the slope of the certified bound; "pinsker", that of the papers, gives a
+            better network with a looser bound; "balanced" is between the two.
+        batch_size: Samples in a step. Defaults to 128.
+        learning_rate: Learning rate of the means. Defaults to 3e-3.
+        deviation_learning_rate: Learning rate of the log deviations. Defaults to 1e-2.
+        smoothing: Decay of the running mean of squared gradients in RMSprop. Defaults to 0.9.
+        refresh_every: Iterations between two computations of an iterative basis. Defaults to 400.
+        basis_samples: Samples that a basis is computed from. Defaults to 2000.
+        delta: Probability that the samples mislead. Defaults to 0.025.
+        grid: Prior variances, fixed before the samples were seen. Default: ``PriorGrid()``.
+        seed: Seed of the fit. Defaults to 0.
+        progress_every: Iterations between two progress updates, among which the best posterior is chosen. Defaults to
+            200.
+        loss: "cross_entropy" (default), "bce" or "squared".
+        starts_at_prior: Whether the fit starts with the deviations of a prior that was trained on samples of its own,
+            instead of deviations of the size of the weights. Defaults to False.
+
+    Raises:
+        InvalidInput: If a setting is out of range.
     """
 
     iterations: int = 6000
@@ -66,7 +85,15 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class FitMoment:
-    """Where a fit is: ``bound`` is an estimate from the last batches, not a certificate."""
+    """Progress of a fit.
+
+    Attributes:
+        iteration: Iterations done.
+        iterations: Iterations in total.
+        bound: Estimate of the bound from the last batches; not a certificate.
+        error: Error of the stochastic network over the last batches.
+        kl: Divergence of the posterior from the prior.
+    """
 
     iteration: int
     iterations: int

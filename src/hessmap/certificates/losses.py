@@ -117,8 +117,18 @@ LOSSES: dict[str, BoundedLoss] = {
 def bounded_loss(name: object) -> BoundedLoss:
     """The loss of that name.
 
-    >>> bounded_loss("bce").values(torch.tensor([[2.0], [-1.0]]), torch.tensor([1, 1])).tolist()
-    [0.0, 1.0]
+    Args:
+        name: "cross_entropy", "bce" or "squared".
+
+    Returns:
+        BoundedLoss: The loss in [0, 1] that a certificate bounds, with the surrogate that a fit minimises.
+
+    Raises:
+        UnknownName: If there is no such loss.
+
+    Example:
+        >>> bounded_loss("bce").values(torch.tensor([[2.0], [-1.0]]), torch.tensor([1, 1])).tolist()
+        [0.0, 1.0]
     """
     if not isinstance(name, str) or name not in LOSSES:
         raise unknown_name("loss", name, LOSSES)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from hessmap.certificates.draws import mean_loss
 from hessmap.certificates.losses import BoundedLoss
 from hessmap.certificates.model_copies import VALUES, state_tensors, uncompiled
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 
 _LEARNT = 0.6  # of the error of guessing: an untrained network has more

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.theory.pac_bayes import PriorGrid, gaussian_kl
-from hessmap.theory.risk_bounds import maurer_complexity
+from hessmap.theory.pac_bayes import PriorGrid, gaussian_kl, maurer_complexity
 
 if TYPE_CHECKING:
     from hessmap.certificates.stochastic import StochasticLayer

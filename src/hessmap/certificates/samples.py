@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.model_copies import in_format, model_copy
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import InvalidInput, checked_number, checked_seed, require, sentence
 from hessmap.problem import all_samples
 from hessmap.records import data_hash

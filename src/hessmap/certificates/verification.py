@@ -44,11 +44,10 @@ from hessmap.certificates.samples import (
     raw_samples,
 )
 from hessmap.certificates.stochastic import StochasticNetwork
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import HessmapError, checked_count, checked_seed, require
 from hessmap.records import Provenance, Record, data_hash, provenance
-from hessmap.theory.pac_bayes import PriorGrid, confidence_of
-from hessmap.theory.risk_bounds import tightest_bound
+from hessmap.theory.pac_bayes import PriorGrid, confidence_of, tightest_bound
 
 Verdict = Literal["confirmed", "not confirmed", "refused"]
 _DELTAS = (0.025, 0.01)  # of the verifier
@@ -59,12 +58,38 @@ _ON_TEST_DATA = ("test_error", "stochastic_test_error")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verification(Record):
-    """What a verifier found: a bound of its own, and whether the claimed one is compatible with it.
+    """The result of verifying a certificate: a bound of the verifier's own, and whether the claimed one is compatible.
 
-    ``bound`` holds with probability ``confidence``, from this verifier's draws, whatever the certificate claims; it and
-    all other numbers are None where the certificate was refused. ``reasons`` say why a verdict is not "confirmed",
-    ``unchecked`` names what the certificate states and was not recomputed. As a truth value, a verification is its
-    being confirmed.
+    ``bound`` holds with probability ``confidence``, from the verifier's draws, whatever the certificate claims. It and
+    all other numbers are None where the certificate was refused. ``bool(verification)`` is ``is_confirmed``.
+
+    Attributes:
+        verdict: "confirmed", "not confirmed" or "refused".
+        reasons: Why the verdict is not "confirmed".
+        claimed_bound: Bound that the certificate states.
+        claimed_confidence: Confidence that the certificate states.
+        bound: Bound from the verifier's draws.
+        confidence: Probability with which it holds.
+        kl: Divergence of the posterior from the prior.
+        complexity: B of ``theory.pac_bayes``.
+        sampled_error: Share of errors over the draws.
+        sampled_error_bound: Upper bound on the error on the certified samples that follows from the draws.
+        draws: "pairs", "networks" or "samples", as in ``Certificate``.
+        num_draws: Number of draws.
+        grid_index: Index of the prior variance in the grid.
+        prior_variance: Variance of the prior.
+        num_samples: Number of distinct inputs among the certified rows.
+        num_parameters: Number of parameters of the network.
+        training_error: Error of the mean weights on the certified samples.
+        test_error: Error of the mean weights on the test samples; None without these.
+        held_out_error: Error of the prior's mean network on the certified samples.
+        held_out_bound: Bound on its error on unseen data, from the certified samples alone.
+        seed: Seed of the draws.
+        doubts: Signs that an assumption may be violated. Default: none.
+        assumptions: What the bound assumes. Default: the assumptions of every certificate.
+        unchecked: What the certificate states and was not recomputed. Default: nothing.
+        seconds: Wall time. Defaults to 0.
+        provenance: Versions, number format and seed. Default: None.
     """
 
     verdict: Verdict

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from hessmap.cli.map_directions import directions
 from hessmap.cli.options import STORE, Samples, Seed, Side, StorePath, console
-from hessmap.cli.stored_maps import compare, list_maps, show
+from hessmap.cli.stored_maps import compare, directions, list_maps, show
 from hessmap.errors import InvalidInput, unknown_name
 
 _DEFAULT = "measure"
@@ -33,6 +32,7 @@ Every map is stored under its name. A model has a colon in its name; the words b
   hessmap map --data mnist --side 8 --samples 2000\n
   hessmap map my_models:net --data my_data:train  [dim]# your own[/dim]\n
   hessmap map my_models:gpt --data my_data:tokens --seconds 300\n
+  hessmap map my:net --data my:batches --objective my:f\n
   hessmap map --json > map.json
 """
 
@@ -55,7 +55,21 @@ def map_curvature(
     ] = "digits",
     samples: Samples = None,
     side: Side = None,
-    loss: Annotated[str, typer.Option(help="cross_entropy, squared or log_cosh.")] = "cross_entropy",
+    loss: Annotated[
+        str,
+        typer.Option(
+            help="cross_entropy, squared (half the sum of squares), mse (their mean), l1, bce (of logits), log_cosh; "
+            "PACKAGE.MODULE:ATTRIBUTE for one of your own; own for the loss that the model computes itself."
+        ),
+    ] = "cross_entropy",
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PACKAGE.MODULE:FUNCTION",
+            help="A function (model, batch) that returns the mean loss of a batch or one loss per sample, in place of "
+            "--loss; --data names the batches.",
+        ),
+    ] = None,
     widths: Annotated[
         str | None, typer.Option(help="Widths of the trained network; unless given, two hidden layers, 30-20.")
     ] = None,
@@ -112,7 +126,7 @@ def map_curvature(
     end, and the record into the store.
     """
     from hessmap.cli.stored_maps import new_folder, new_name, write_map
-    from hessmap.cli.subject import mapped_subject
+    from hessmap.cli.subject import mapped_problem, mapped_subject
     from hessmap.errors import require
     from hessmap.records import MapOptions, Store, add_map
     from hessmap.views.progress import TerminalProgress
@@ -140,6 +154,7 @@ def map_curvature(
         seconds=seconds,
         dense=dense,
         name=name,
+        objective=objective,
     )
     stored_as = new_name(store, name, replace)
     folder = new_folder(output, stored_as) if files else None
@@ -149,9 +164,7 @@ def map_curvature(
 
         mapped, mapped_on = mapped_subject(options, shown)
         found = curvature_map(
-            mapped,
-            mapped_on,
-            loss,
+            mapped_problem(options, mapped, mapped_on),
             seconds=seconds,
             dense=dense,
             twin=twin,

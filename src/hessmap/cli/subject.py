@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hessmap.networks import FullyConnected
+    from hessmap.problem import Problem
     from hessmap.progress import Progress
     from hessmap.records import MapOptions
 
@@ -141,8 +142,32 @@ def mapped_subject(options: MapOptions, progress: Progress) -> tuple[nn.Module, 
     data = chosen_data(options.data, options.samples, options.side)
     if options.model is not None:
         return referenced_model(options.model), data
+    own = "--objective" if options.objective is not None else f"--loss {options.loss}"
+    is_named = options.objective is None and options.loss != "own" and ":" not in options.loss
+    must = "a loss or an objective of your own needs a model of your own"
+    require(is_named, must, f"{own} was given without a model", "Write hessmap map my:model ..")
     network = chosen_network(data, options.widths, options.activation, options.bias)
     return trained_model(network, data, options.loss, options.epochs, options.seed, progress), data
+
+
+def mapped_problem(options: MapOptions, model: nn.Module, data: Any) -> Problem:
+    """The problem of a map: a loss by its name, a loss or an objective of the user's own, or the model's own loss.
+
+    Args:
+        options: The options; ``loss`` is a name, a reference or "own", ``objective`` a reference.
+        model: The model.
+        data: The data, or the batches of an objective.
+
+    Returns:
+        Problem: The model, with the loss or objective, on the data.
+    """
+    from hessmap.problem import Problem
+
+    if options.objective is not None:
+        return Problem(model, objective=referenced_object(options.objective), data=data)
+    if options.loss == "own":
+        return Problem(model, None, data)
+    return Problem(model, referenced_object(options.loss) if ":" in options.loss else options.loss, data)
 
 
 def chosen_data(name: str, samples: int | None, side: int | None) -> Any:

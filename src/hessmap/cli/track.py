@@ -81,7 +81,7 @@ def show(
 
         echo_written(write_figure(track_figure(track), figure, salt="track"))
     if html is not None:
-        from hessmap.views.track_page import track_page
+        from hessmap.views.page import track_page
 
         echo_written(write_text(html, track_page(track)))
     if as_json:

@@ -35,8 +35,14 @@ class Signs:
     """Per activation: whether z > 0, (num_samples, width); of a maximum, the chosen unit, (num_samples, num_outputs);
     None where there is nothing to decide.
 
-    ``ties`` says where z = 0, in the same shape, and of a maximum that is attained more than once where in its window
-    it is, (num_samples, num_outputs, window_size).
+    Attributes:
+        patterns: Per activation, whether z > 0, or the chosen unit of a maximum; None where there is nothing to decide.
+        ties: Where z = 0, or where a maximum is attained more than once.
+        num_exact_samples: Samples for which float64 was inconclusive.
+
+    Notes:
+        ``ties`` says where z = 0, in the same shape, and of a maximum that is attained more than once where in its
+        window it is, (num_samples, num_outputs, window_size).
     """
 
     patterns: tuple[Pattern | None, ...]
@@ -51,7 +57,15 @@ class Signs:
 
 
 def signs(chain: Chain[Floats], inputs: Floats) -> Signs:
-    """The patterns of a chain in exact arithmetic on exact inputs; only samples in doubt pay for integers."""
+    """The patterns of a chain in exact arithmetic on exact inputs; only samples in doubt pay for integers.
+
+    Args:
+        chain: The network.
+        inputs: Inputs, one row per sample.
+
+    Returns:
+        Patterns and ties.
+    """
     patterns, ties, doubtful = _float_patterns(chain, inputs)
     if doubtful.any():
         exact, exact_ties = _integer_patterns(chain, inputs[doubtful])

@@ -26,9 +26,7 @@ from hessmap.exact.network import Floats
 from hessmap.exact.random_data import drawn_derivatives, minus_sum
 from hessmap.exact.reading import RULES
 from hessmap.linalg import require_memory
-from hessmap.networks import AttentionModule
-from hessmap.networks.module_tree import sequential_layers
-from hessmap.networks.self_attention import SelfAttention
+from hessmap.networks import AttentionModule, SelfAttention, sequential_layers
 from hessmap.problem import Problem, tensor_inputs
 from hessmap.records import Part
 

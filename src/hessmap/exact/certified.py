@@ -38,23 +38,36 @@ _PASS = 4096  # samples of a forward pass at once
 def certified_rank(problem: Problem, part: Part = "loss", *, seed: int = 0) -> RankCertificate:
     """The exact rank of the loss, outer-product or functional Hessian of this network on these data.
 
-    The network is taken as a function over the reals with exactly the given weights, inputs and targets:
-    chains of linear layers, convolutions (1D to 3D, any stride, padding, dilation, groups), average- and max-pools
-    with identity, ReLU, leaky ReLU or polynomial activations; linear residual blocks; linear self-attention, on its own
-    (``SelfAttention.build``); squared loss. Anything else is refused. Structure that floats lost in rounding is lost
-    here too: a product A @ B computed in float64 has full exact rank, and samples centred in float64 are not exactly
-    centred.
+    Args:
+        problem: Model, data and loss.
+        part: "loss", "outer_product" or "functional". Defaults to "loss".
+        seed: Seed of the random prime. Defaults to 0.
 
-    The prime is random (from ``seed``): the value is never above the true rank, and below it with probability at
-    most ``failure_bound``. At a tie (a ReLU input of exactly 0, a maximum attained twice) the derivative is torch's (0,
-    the first of the equals), and ties are counted. The empty patches of an image tie by themselves: their units are
-    equal for all weights, so that the choice among them changes nothing.
+    Returns:
+        The rank, the prime and the failure bound.
 
-    >>> import hessmap as hm
-    >>> model = hm.FullyConnected((6, 5, 4), activation="relu").build(seed=0)
-    >>> problem = hm.Problem(model, "squared", *hm.datasets.dyadic(num_samples=40, dim=6, output_dim=4))
-    >>> certified_rank(problem, "outer_product").value
-    45
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        The network is taken as a function over the reals with exactly the given weights, inputs and targets: chains of
+        linear layers, convolutions (1D to 3D, any stride, padding, dilation, groups), average- and max-pools with
+        identity, ReLU, leaky ReLU or polynomial activations; linear residual blocks; linear self-attention, on its own
+        (``SelfAttention.build``); squared loss. Anything else is refused. Structure that floats lost in rounding is
+        lost here too: a product A @ B computed in float64 has full exact rank, and samples centred in float64 are not
+        exactly centred.
+
+        The prime is random (from ``seed``): the value is never above the true rank, and below it with probability at
+        most ``failure_bound``. At a tie (a ReLU input of exactly 0, a maximum attained twice) the derivative is torch's
+        (0, the first of the equals), and ties are counted. The empty patches of an image tie by themselves: their units
+        are equal for all weights, so that the choice among them changes nothing.
+
+    Example:
+        >>> import hessmap as hm
+        >>> model = hm.FullyConnected((6, 5, 4), activation="relu").build(seed=0)
+        >>> problem = hm.Problem(model, "squared", *hm.datasets.dyadic(num_samples=40, dim=6, output_dim=4))
+        >>> certified_rank(problem, "outer_product").value
+        45
     """
     require_name("part", part, PARTS)
     generator = np.random.default_rng(checked_seed(seed))
@@ -79,10 +92,21 @@ def _exact_hessian(problem: Problem, part: Part, field: PrimeField) -> tuple[Fie
 def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
     """The ranks of these inputs and residuals that the rank formulas ask for, certified in the same way.
 
-    >>> import hessmap as hm
-    >>> data = hm.datasets.dyadic(num_samples=20, dim=6, output_dim=2, rank=3)
-    >>> certified_data_ranks(hm.Problem(hm.FullyConnected((6, 4, 2)).build(seed=0), "squared", *data)).input_rank
-    3
+    Args:
+        problem: Model, data and loss.
+        seed: Seed of the random prime. Defaults to 0.
+
+    Returns:
+        The ranks of inputs and residuals, with the failure bound.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> import hessmap as hm
+        >>> data = hm.datasets.dyadic(num_samples=20, dim=6, output_dim=2, rank=3)
+        >>> certified_data_ranks(hm.Problem(hm.FullyConnected((6, 4, 2)).build(seed=0), "squared", *data)).input_rank
+        3
     """
     generator = np.random.default_rng(checked_seed(seed))
     field = random_prime_field(generator)
@@ -111,10 +135,21 @@ def certified_data_ranks(problem: Problem, *, seed: int = 0) -> DataRanks:
 def certified_matrix_rank(matrix: NDArray[np.float64], *, seed: int = 0) -> RankCertificate:
     """The exact rank of a matrix of float64 numbers.
 
-    >>> certified_matrix_rank(np.array([[0.1, 0.3], [0.3, 0.9]])).value    # 0.3 is not 3 * 0.1 in float64
-    2
-    >>> certified_matrix_rank(np.array([[0.5, 0.25], [1.5, 0.75]])).value
-    1
+    Args:
+        matrix: Matrix of float64 numbers, each taken exactly.
+        seed: Seed of the random prime. Defaults to 0.
+
+    Returns:
+        The rank, the prime and the failure bound.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> certified_matrix_rank(np.array([[0.1, 0.3], [0.3, 0.9]])).value    # 0.3 is not 3 * 0.1 in float64
+        2
+        >>> certified_matrix_rank(np.array([[0.5, 0.25], [1.5, 0.75]])).value
+        1
     """
     values = _exact_matrix(matrix)
     generator = np.random.default_rng(checked_seed(seed))

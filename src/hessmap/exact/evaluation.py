@@ -29,7 +29,12 @@ _UNITS = 2.0**12  # of rounding that a sum may be off by
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """``choices`` (num_samples, num_outputs) among ``num_units`` units; the derivative is of zeros and ones."""
+    """``choices`` (num_samples, num_outputs) among ``num_units`` units; the derivative is of zeros and ones.
+
+    Attributes:
+        choices: Chosen unit (num_samples, num_outputs).
+        num_units: Number of units to choose from.
+    """
 
     choices: Indices
     num_units: int
@@ -56,7 +61,14 @@ Slope = FieldArray | Selection | None
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """For every sample: the patches of each layer, first and second derivatives of each activation at its
-    pre-activations (None: one and zero everywhere; a maximum has a Selection), and the outputs."""
+    pre-activations (None: one and zero everywhere; a maximum has a Selection), and the outputs.
+
+    Attributes:
+        patches: Patches of each layer.
+        slopes: First derivative of each activation at its pre-activations; None for one, a ``Selection`` for a maximum.
+        curvatures: Second derivative of each activation at its pre-activations; None for zero.
+        outputs: Outputs of the network.
+    """
 
     patches: tuple[FieldArray, ...]
     slopes: tuple[Slope, ...]
@@ -75,7 +87,16 @@ class Evaluation:
 
 def evaluate(chain: Chain[FieldArray], inputs: FieldArray, patterns: Sequence[Pattern | None]) -> Evaluation:
     """The forward pass; ``patterns`` holds the signs where an activation has a kink, the choices where it is a
-    maximum."""
+    maximum.
+
+    Args:
+        chain: The network.
+        inputs: Inputs, one row per sample.
+        patterns: Signs where an activation has a kink, choices where it is a maximum.
+
+    Returns:
+        Patches, derivatives and outputs.
+    """
     patches, slopes, curvatures = [], [], []
     *hidden, last = chain.layers
     current = inputs
@@ -143,8 +164,19 @@ def float_outputs(chain: Chain[Floats], inputs: Floats) -> Floats:
 def require_outputs(chain: Chain[Floats], inputs: Floats, expected: Floats, rounding: float, remedy: str) -> None:
     """The chain that was read computes what the model does, to rounding: nothing that changes it can hide.
 
-    ``rounding`` is that of the model's number format. It is relative to the terms of a sum, and outputs may be far
-    smaller than these.
+    Args:
+        chain: The network.
+        inputs: Inputs, one row per sample.
+        expected: First and last depth at which recovery is expected, or None.
+        rounding: Unit roundoff of the model's number format.
+        remedy: Advice of the error message.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``rounding`` is that of the model's number format. It is relative to the terms of a sum, and outputs may be far
+        smaller than these.
     """
     found = float_outputs(chain, inputs)
     is_same = found.shape == expected.shape

@@ -8,7 +8,7 @@ only if it is zero as a function of t, and each substitution of t tells somethin
 - lower: t -> a random element of GF(P) maps the entries into GF(P). A minor that is not zero there is not zero in
   Q(t), and so not zero as a real number. The rank over GF(P) is never above the true one, for certain.
 - upper: with probabilities (slopes) that are variables of their own the rank can only be larger, because each minor at
-  the true ones is a value of a polynomial. The rank at random ones in GF(P) is that of variables but with a small
+  the true ones is a value of a polynomial. The rank at random ones in GF(P) is that of variables except with a small
   probability (Schwartz-Zippel and Hadamard, as for every certified rank).
 
 The outer-product Hessian needs neither: J^T Q J, summed over the samples with Q positive semi-definite, has the kernel
@@ -49,17 +49,31 @@ Derivatives = tuple[FieldArray, FieldArray]  # residuals, and Hessians by the ou
 def certified_rank_bounds(problem: Problem, part: Part = "loss", *, seed: int = 0) -> RankBounds:
     """Bounds on the exact rank of a Hessian under cross-entropy or log-cosh, on both sides, without a threshold.
 
-    The network is one that ``certified_rank`` takes, with labels for cross-entropy (no label smoothing, no weights of
-    classes). The outer-product Hessian has one value, right but with probability ``failure_bound``. Of the others
-    ``lower`` holds for certain and ``upper`` but with that probability; they are equal unless residuals and weights
-    conspire, as at a stationary point.
+    Args:
+        problem: Model, data and loss.
+        part: "loss", "outer_product" or "functional". Defaults to "loss".
+        seed: Seed of the random prime. Defaults to 0.
 
-    >>> import hessmap as hm, torch
-    >>> inputs, _ = hm.datasets.dyadic(num_samples=30, dim=3, output_dim=3)
-    >>> problem = hm.Problem(hm.FullyConnected((3, 2, 3)).build(seed=0), "cross_entropy", inputs, torch.arange(30) % 3)
-    >>> bounds = certified_rank_bounds(problem)
-    >>> bounds.lower, bounds.upper, bounds.is_exact
-    (10, 10, True)
+    Returns:
+        Lower and upper bound of the rank with the failure bound.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        The network is one that ``certified_rank`` takes, with labels for cross-entropy (no label smoothing, no weights
+        of classes). The outer-product Hessian has one value, correct except with probability ``failure_bound``. Of the
+        others ``lower`` always holds and ``upper`` except with that probability; they are equal unless residuals and
+        weights conspire, as at a stationary point.
+
+    Example:
+        >>> import hessmap as hm, torch
+        >>> inputs, _ = hm.datasets.dyadic(num_samples=30, dim=3, output_dim=3)
+        >>> model, labels = hm.FullyConnected((3, 2, 3)).build(seed=0), torch.arange(30) % 3
+        >>> problem = hm.Problem(model, "cross_entropy", inputs, labels)
+        >>> bounds = certified_rank_bounds(problem)
+        >>> bounds.lower, bounds.upper, bounds.is_exact
+        (10, 10, True)
     """
     require_problem(problem)
     require_name("part", part, PARTS)

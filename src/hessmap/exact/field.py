@@ -37,9 +37,13 @@ _PASS = 1 << 14
 class PrimeField:
     """The integers modulo a prime of [2^61, 2^62]; an element is an int64 in 0 .. prime - 1.
 
-    >>> field = PrimeField(2**62 - 57)
-    >>> int(field.multiply(np.array([2**60]), np.array([2**60]))[0]) == 2**120 % field.prime
-    True
+    Attributes:
+        prime: The prime P.
+
+    Example:
+        >>> field = PrimeField(2**62 - 57)
+        >>> int(field.multiply(np.array([2**60]), np.array([2**60]))[0]) == 2**120 % field.prime
+        True
     """
 
     prime: int
@@ -139,8 +143,15 @@ class PrimeField:
 def random_prime_field(generator: np.random.Generator) -> PrimeField:
     """A prime uniform among those of [2^61, 2^62].
 
-    >>> random_prime_field(np.random.default_rng(0)).prime.bit_length()
-    62
+    Args:
+        generator: Random generator.
+
+    Returns:
+        The field.
+
+    Example:
+        >>> random_prime_field(np.random.default_rng(0)).prime.bit_length()
+        62
     """
     while True:
         candidate = int(generator.integers(2**LOWEST_PRIME_BITS, 2 ** (LOWEST_PRIME_BITS + 1))) | 1
@@ -201,7 +212,13 @@ class Height:
 
 @dataclass(frozen=True, eq=False)
 class FieldArray:
-    """Reads like a numpy array; ``+``, ``-``, ``*``, ``@`` are exact and carry the height along."""
+    """Reads like a numpy array; ``+``, ``-``, ``*``, ``@`` are exact and carry the height along.
+
+    Attributes:
+        field: The prime field.
+        residues: Integers modulo the prime.
+        height: Bound on the numbers that the residues represent.
+    """
 
     field: PrimeField
     residues: Residues
@@ -245,7 +262,15 @@ class FieldArray:
 
 
 def from_floats(field: PrimeField, values: NDArray[np.float64]) -> FieldArray:
-    """float64 numbers, mantissa * 2^exponent each, without rounding."""
+    """float64 numbers, mantissa * 2^exponent each, without rounding.
+
+    Args:
+        field: The prime field.
+        values: Array of float64 numbers.
+
+    Returns:
+        The exact elements.
+    """
     mantissas, exponents = dyadic_parts(values)
     residues = field.multiply(mantissas % field.prime, field.power_of_two(exponents))
     nonzero = mantissas != 0
@@ -275,6 +300,15 @@ def ones(field: PrimeField, *shape: int) -> FieldArray:
 
 
 def identity(field: PrimeField, size: int) -> FieldArray:
+    """The identity matrix over a field.
+
+    Args:
+        field: The prime field.
+        size: Number of rows.
+
+    Returns:
+        The identity matrix.
+    """
     return FieldArray(field, np.eye(size, dtype=np.int64), Height())
 
 

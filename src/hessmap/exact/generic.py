@@ -36,23 +36,43 @@ def generic_rank(
 ) -> RankCertificate:
     """The exact rank of the loss, outer-product or functional Hessian of the generic network of an architecture.
 
-    ``net`` is a ``FullyConnected``, ``Convolutional``, ``LocallyConnected``, ``Residual`` or ``SelfAttention``.
-    Weights, inputs and residuals are drawn uniformly from GF(P), P a random prime of [2^61, 2^62]; residuals and
-    softmax probabilities independently of the outputs. The value is never above the rank of the generic real
-    network, and below it with probability at most ``failure_bound``. Linear and polynomial activations only.
+    Args:
+        net: A ``FullyConnected``, ``Convolutional``, ``LocallyConnected``, ``Residual`` or ``SelfAttention``.
+        part: "loss", "outer_product" or "functional". Defaults to "loss".
+        loss: Name of the loss. Defaults to "squared".
+        input_rank: Rank of the inputs that are drawn. Defaults to the largest.
+        residual_rank: Rank of the residual moment that is drawn. Defaults to the largest.
+        centred_input_rank: Rank of the centred inputs that are drawn. Defaults to the largest.
+        mean_residual_is_zero: Whether the residuals sum to zero over the samples. Defaults to False.
+        num_samples: Number of samples. Defaults to as many as make the rank the largest.
+        num_tokens: Tokens of a sample, for self-attention.
+        seed: Seed of the prime and of all draws. Defaults to 0.
 
-    ``input_rank`` and ``centred_input_rank`` are the ranks of the inputs and of the centred inputs (equal, or one
-    less). ``residual_rank`` is the rank of Omega = sum residual input^T or, with bias, of [Omega_c, omega], omega the
-    sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. All are generic unless given. A linear network
-    needs no more samples than the ranks do; with a polynomial activation the rank can grow with ``num_samples``
-    (default: the number of parameters). Self-attention takes ``num_samples`` of ``num_tokens`` tokens (default: so many
-    that more change nothing) and ``input_rank``, that of all tokens.
+    Returns:
+        The rank, the prime and the failure bound.
 
-    >>> import hessmap as hm
-    >>> generic_rank(hm.FullyConnected((6, 5, 4)), "loss", residual_rank=1).value
-    33
-    >>> generic_rank(hm.networks.SelfAttention(1, 1), "functional", num_samples=1, num_tokens=1).value    # q k v x^3
-    3
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``net`` is a ``FullyConnected``, ``Convolutional``, ``LocallyConnected``, ``Residual`` or ``SelfAttention``.
+        Weights, inputs and residuals are drawn uniformly from GF(P), P a random prime of [2^61, 2^62]; residuals and
+        softmax probabilities independently of the outputs. The value is never above the rank of the generic real
+        network, and below it with probability at most ``failure_bound``. Linear and polynomial activations only.
+
+        ``input_rank`` and ``centred_input_rank`` are the ranks of the inputs and of the centred inputs (equal, or one
+        less). ``residual_rank`` is the rank of Omega = sum residual input^T or, with bias, of [Omega_c, omega], omega
+        the sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. All are generic unless given. A linear
+        network needs no more samples than the ranks do; with a polynomial activation the rank can grow with
+        ``num_samples`` (default: the number of parameters). Self-attention takes ``num_samples`` of ``num_tokens``
+        tokens (default: so many that more change nothing) and ``input_rank``, that of all tokens.
+
+    Example:
+        >>> import hessmap as hm
+        >>> generic_rank(hm.FullyConnected((6, 5, 4)), "loss", residual_rank=1).value
+        33
+        >>> generic_rank(hm.networks.SelfAttention(1, 1), "functional", num_samples=1, num_tokens=1).value  # q k v x^3
+        3
     """
     if not isinstance(part, str) or part not in PARTS:
         raise unknown_name("part", part, PARTS)
@@ -75,10 +95,26 @@ def generic_hessian_ranks(
 ) -> dict[Part, RankCertificate]:
     """All three ranks of one drawn network, as ``generic_rank`` has them one by one, each of its own draw.
 
-    >>> import hessmap as hm
-    >>> found = generic_hessian_ranks(hm.networks.SelfAttention(1, 1), num_samples=1, num_tokens=1)    # q k v x^3
-    >>> [rank.value for rank in found.values()]
-    [1, 3, 3]
+    Args:
+        net: A ``FullyConnected``, ``Convolutional``, ``LocallyConnected``, ``Residual`` or ``SelfAttention``.
+        loss: Name of the loss. Defaults to "squared".
+        input_rank: Rank of the inputs that are drawn. Defaults to the largest.
+        residual_rank: Rank of the residual moment that is drawn. Defaults to the largest.
+        num_samples: Number of samples. Defaults to as many as make the rank the largest.
+        num_tokens: Tokens of a sample, for self-attention.
+        seed: Seed of the prime and of all draws. Defaults to 0.
+
+    Returns:
+        A certificate for each of the three Hessians.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> import hessmap as hm
+        >>> found = generic_hessian_ranks(hm.networks.SelfAttention(1, 1), num_samples=1, num_tokens=1)    # q k v x^3
+        >>> [rank.value for rank in found.values()]
+        [1, 3, 3]
     """
     data = _checked_counts(input_rank, residual_rank, None, num_samples, num_tokens)
     generator = np.random.default_rng(checked_seed(seed))

@@ -30,15 +30,25 @@ class Identity:
 
 @dataclass(frozen=True)
 class LeakyRelu:
-    """z where z > 0 and slope * z elsewhere; ReLU is slope 0. At z = 0 the derivative is the slope, as in torch."""
+    """z where z > 0 and slope * z elsewhere; ReLU is slope 0. At z = 0 the derivative is the slope, as in torch.
+
+    Attributes:
+        slope: Slope for negative inputs.
+    """
 
     slope: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class MaxPool:
-    """The largest of each window, ``windows`` (num_outputs, window_size) of places, -1 for none. The first of equals
-    is chosen, as in torch."""
+    """The largest of each window, ``windows`` (num_outputs, window_size) of places, -1 for none.
+
+    Attributes:
+        windows: Input positions of each window (num_outputs, window_size), -1 for none.
+
+    Notes:
+        The first of equals is chosen, as in torch.
+    """
 
     windows: Indices
 
@@ -100,7 +110,13 @@ class Affine(Generic[Weights]):
 
 @dataclass(frozen=True, eq=False)
 class Chain(Generic[Weights]):
-    """Affine layers, and the activation after each but the last; weights in float64 or in the field."""
+    """Affine layers, and the activation after each but the last; weights in float64 or in the field.
+
+    Attributes:
+        layers: Affine layers.
+        activations: Activation after each layer except the last.
+        num_parameters: Number of parameters of the model.
+    """
 
     layers: tuple[Affine[Weights], ...]
     activations: tuple[ExactActivation, ...]
@@ -128,7 +144,15 @@ class Chain(Generic[Weights]):
 
 
 def in_field(chain: Chain[Floats], field: PrimeField) -> Chain[FieldArray]:
-    """The same chain with its float64 weights as exact elements of the field."""
+    """The same chain with its float64 weights as exact elements of the field.
+
+    Args:
+        chain: The network.
+        field: The prime field.
+
+    Returns:
+        The network over the field.
+    """
     layers = tuple(
         Affine(
             quotient(from_floats(field, layer.weights), layer.divisor), layer.positions, layer.has_bias, layer.patches
@@ -141,7 +165,16 @@ def in_field(chain: Chain[Floats], field: PrimeField) -> Chain[FieldArray]:
 def layer_patches(layer: Affine[Any], values: NDArray[Any], one: object = 1) -> NDArray[Any]:
     """The patches, (num_samples, groups, places, taps, ..), of values (num_samples, num_inputs, ..).
 
-    ``one`` is what the bias meets: one, or zero where the values are tangents.
+    Args:
+        layer: The layer.
+        values: Outputs of the layer before.
+        one: Factor of the bias: one, or zero for tangents. Defaults to 1.
+
+    Returns:
+        The patches.
+
+    Notes:
+        ``one`` is what the bias meets: one, or zero where the values are tangents.
     """
     if layer.patches is None and not layer.has_bias:
         return values[:, None, None]
@@ -162,7 +195,15 @@ def tangent_patches(layer: Affine[FieldArray], tangents: FieldArray) -> FieldArr
 
 
 def layer_outputs(weights: Any, patches: Any) -> Any:
-    """weights @ patches: outputs (num_samples, num_outputs) from (num_samples, groups, places, taps)."""
+    """weights @ patches: outputs (num_samples, num_outputs) from (num_samples, groups, places, taps).
+
+    Args:
+        weights: Weights of the layer.
+        patches: Inputs of the layer.
+
+    Returns:
+        The outputs of the layer.
+    """
     num_samples, groups, places, taps = patches.shape
     if groups == places == 1:
         return patches[:, 0, 0] @ weights.mT
@@ -183,7 +224,15 @@ def output_tangents(layer: Affine[FieldArray], tangents: FieldArray) -> FieldArr
 
 
 def gradients_by_inputs(layer: Affine[FieldArray], gradients: FieldArray) -> FieldArray:
-    """The gradient by the inputs, (num_samples, num_inputs), from that by the outputs."""
+    """The gradient by the inputs, (num_samples, num_inputs), from that by the outputs.
+
+    Args:
+        layer: The layer.
+        gradients: Gradient with respect to the outputs of the layer.
+
+    Returns:
+        The gradient with respect to the inputs.
+    """
     if layer.patches is None:
         return gradients @ layer.weights[:, : layer.num_inputs]
     groups, places, taps = layer.sources.shape

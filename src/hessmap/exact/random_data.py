@@ -1,7 +1,7 @@
 """Generic data of given ranks, and generic derivatives of a loss by the outputs, drawn from the field.
 
 Everything is a polynomial in independent uniform elements, so the rank of what is made from it is the generic real
-one but with the probability that its height states.
+one except with the probability that its height states.
 """
 
 from __future__ import annotations

@@ -14,13 +14,14 @@ from hessmap.exact.network import Affine, Chain, ExactActivation, Identity, Patc
 from hessmap.networks import (
     Activation,
     Convolutional,
+    Convolutions,
     FullyConnected,
     ImageConvolutional,
     LocallyConnected,
     Polynomial,
     Residual,
+    is_homogeneous,
 )
-from hessmap.networks.convolutional import Convolutions
 from hessmap.problem import ConvolutionGeometry, Indices
 
 
@@ -159,7 +160,7 @@ def _exact_activation(activation: Activation) -> ExactActivation:
         return Identity()
     if isinstance(activation, Polynomial):
         return activation
-    piecewise = activation in ("relu", "leaky_relu")
+    piecewise = is_homogeneous(activation)
     raise UnsupportedNetwork(
         sentence(
             "the generic rank of an architecture needs a linear or polynomial activation",

@@ -27,8 +27,17 @@ class FieldRank:
 def field_rank(matrix: FieldArray, generator: np.random.Generator) -> FieldRank:
     """The rank of a matrix; a large one is multiplied by random matrices from both sides.
 
-    A sketch of size k has rank min(k, rank) but with a probability that ``failure_bound`` covers, because the
-    sketch's entries count as drawn variables in its height. A rank below k is therefore the rank; otherwise k doubles.
+    Args:
+        matrix: Matrix over the field.
+        generator: Random generator of the sketches.
+
+    Returns:
+        The rank and its failure bound.
+
+    Notes:
+        A sketch of size k has rank min(k, rank) except with a probability that ``failure_bound`` covers, because the
+        sketch's entries count as drawn variables in its height. A rank below k is therefore the rank; otherwise k
+        doubles.
     """
     full = min(matrix.shape)
     size = full if full <= LARGEST_DIRECT_SIZE else _SMALLEST_SKETCH

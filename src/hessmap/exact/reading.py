@@ -16,8 +16,16 @@ from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.exact import reading as pools
 from hessmap.exact.network import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu, MaxPool, Patches
 from hessmap.linalg import Layout
-from hessmap.networks import PolynomialActivation, ResidualBlock
-from hessmap.networks.module_tree import Rules, Shape, Unreadable, sequential_layers, shape_after
+from hessmap.networks import (
+    PolynomialActivation,
+    ResidualBlock,
+    Rules,
+    Shape,
+    Unreadable,
+    activation_kind,
+    sequential_layers,
+    shape_after,
+)
 from hessmap.problem import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
 
 RULES = Rules(
@@ -35,9 +43,21 @@ _UNCHANGED = (nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 def read_chain(model: nn.Module, layout: Layout, input_shape: Shape) -> Chain[Floats]:
     """The model's layers in float64, every parameter at its place in ``layout`` (-1 where it is not in it).
 
-    ``input_shape`` is that of one sample. A constant identity layer stands between two activations in a row, before a
-    first and after a last one; an identity activation stands between two linear layers in a row. A module used twice
-    is two layers with the same positions.
+    Args:
+        model: The module.
+        layout: Positions of the parameters.
+        input_shape: Shape of one sample.
+
+    Returns:
+        The network in float64.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``input_shape`` is that of one sample. A constant identity layer stands between two activations in a row, before
+        a first and after a last one; an identity activation stands between two linear layers in a row. A module used
+        twice is two layers with the same positions.
     """
     places = {id(value): layout[name] for name, value in model.named_parameters() if name in layout.names}
     reading = _Reading(places, tuple(input_shape))
@@ -194,11 +214,9 @@ def _is_changed(layer: nn.Module) -> bool:
 
 def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:
     """What a layer that is not affine does; a refusal for all that is not exact."""
-    kind = type(module)
-    if kind is nn.ReLU:
-        return LeakyRelu(0.0)
-    if isinstance(module, nn.LeakyReLU) and kind is nn.LeakyReLU:
-        return LeakyRelu(float(module.negative_slope))
+    kind, row = type(module), activation_kind(module)
+    if row is not None and row.negative_slope is not None:
+        return LeakyRelu(row.negative_slope(module))
     if isinstance(module, PolynomialActivation) and kind is PolynomialActivation:
         return module.polynomial
     if kind in pools.MAXIMA:

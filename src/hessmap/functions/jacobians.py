@@ -10,7 +10,7 @@ Input-output Jacobians of all samples at once, or of one point as an operator.""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +19,8 @@ from torch.func import jvp, vjp, vmap
 from torch.nn.grad import conv2d_input
 
 from hessmap.functions.network_function import NetworkFunction, plain_layers
-from hessmap.linalg import SymmetricOperator, is_answerable, require_memory
-from hessmap.networks.build import MODULES, PolynomialActivation
+from hessmap.linalg import SymmetricOperator, checked_shortcut, is_answerable, random_vector, require_memory
+from hessmap.networks import is_elementwise
 
 Vjp = Callable[[Tensor], Tensor]
 Pair = tuple[int, int]
@@ -62,106 +62,12 @@ class ConvolutionVjp:
     groups: int
 
     def __call__(self, block: Tensor) -> Tensor:
-        return self.images(block.reshape(-1, *self.leaving)).reshape(*block.shape[:2], -1)
-
-    def images(self, images: Tensor) -> Tensor:
+        images = block.reshape(-1, *self.leaving)
         shape = (len(images), *self.entering)
         back: Tensor = conv2d_input(  # type: ignore[no-untyped-call]
             shape, self.weight, images, self.stride, self.padding, self.dilation, self.groups
         )
-        return back
-
-
-@dataclass(frozen=True, eq=False)
-class TilesVjp:
-    """Through maxima over tiles (height, width) that divide the image.
-
-    ``places`` (samples, channels, rows, columns) say where in the image of its channel the maximum of each tile stands,
-    ``entries`` where within the tile; ``scale`` multiplies the rows.
-    """
-
-    places: Tensor
-    entries: Tensor
-    scale: Tensor
-    tile: Pair
-
-    @classmethod
-    def of(cls, places: Tensor, tile: Pair, width: int) -> TilesVjp:
-        """``places`` count along the rows of images of the given width."""
-        height = tile[0] * places.shape[2]
-        rows, columns = torch.arange(height)[:, None] % tile[0], torch.arange(width) % tile[1]
-        entries = (rows * tile[1] + columns).flatten().take(places)  # a table, because division is slow
-        return cls(places, entries, torch.ones((), dtype=torch.float64), tile)
-
-    def behind(self, slopes: ElementwiseVjp) -> TilesVjp:
-        """Through the elementwise layer before the maxima as well."""
-        images = slopes.slopes.reshape(*self.places.shape[:2], -1)
-        chosen = images.gather(2, self.places.flatten(2)).reshape(self.places.shape)
-        return replace(self, scale=self.scale * chosen)
-
-    def planes(self, block: Tensor) -> Tensor:
-        """(samples, outputs, tile entries, channels, rows, columns): zero but at the maxima."""
-        entry = torch.arange(self.tile[0] * self.tile[1])[:, None, None, None]
-        factors = torch.where(self.entries[:, None] == entry, self.scale.expand_as(self.entries)[:, None], 0.0)
-        return block.reshape(*block.shape[:2], 1, *self.places.shape[1:]) * factors[:, None]
-
-    def __call__(self, block: Tensor) -> Tensor:
-        count, outputs = block.shape[:2]
-        planes = self.planes(block).reshape(count, outputs, *self.tile, *self.places.shape[1:])
-        return planes.permute(0, 1, 4, 5, 2, 6, 3).flatten(2)
-
-
-@dataclass(frozen=True, eq=False)
-class TiledConvolutionVjp:
-    """Through maxima over tiles and the convolution before them.
-
-    The entries of a tile become channels, and the convolution one with a larger kernel that steps from tile to tile:
-    the image between them, three quarters of it zeros, is never formed.
-    """
-
-    tiles: TilesVjp
-    convolution: ConvolutionVjp
-
-    @classmethod
-    def of(cls, tiles: TilesVjp, convolution: ConvolutionVjp) -> TiledConvolutionVjp:
-        (height, width), stride, dilation = tiles.tile, convolution.stride, convolution.dilation
-        outputs, inputs, *kernel = convolution.weight.shape
-        reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilation, strict=True)]
-        size = ((height - 1) * stride[0] + reach[0], (width - 1) * stride[1] + reach[1])
-        weight = convolution.weight.new_zeros(height, width, outputs, inputs, *size)
-        for row in range(height):
-            for column in range(width):
-                top, left = row * stride[0], column * stride[1]
-                window = weight[row, column, :, :, top : top + reach[0], left : left + reach[1]]
-                window[:, :, :: dilation[0], :: dilation[1]] = convolution.weight
-        merged = replace(
-            convolution,
-            weight=weight.flatten(0, 2),
-            leaving=torch.Size((height * width * outputs, *tiles.places.shape[2:])),
-            stride=(height * stride[0], width * stride[1]),
-            dilation=(1, 1),
-        )
-        return cls(tiles, merged)
-
-    def __call__(self, block: Tensor) -> Tensor:
-        images = self.tiles.planes(block).reshape(-1, *self.convolution.leaving)
-        return self.convolution.images(images).reshape(*block.shape[:2], -1)
-
-
-def merged_vjps(vjps: list[Vjp]) -> list[Vjp]:
-    """The same products, in the order of the layers, with maxima over tiles merged into what comes before them."""
-    found: list[Vjp] = []
-    for product in vjps:
-        vjp_of_layer = product
-        if isinstance(vjp_of_layer, TilesVjp):
-            if found and isinstance(slopes := found[-1], ElementwiseVjp):
-                found.pop()
-                vjp_of_layer = vjp_of_layer.behind(slopes)
-            if found and isinstance(convolution := found[-1], ConvolutionVjp) and convolution.groups == 1:
-                found.pop()
-                vjp_of_layer = TiledConvolutionVjp.of(vjp_of_layer, convolution)
-        found.append(vjp_of_layer)
-    return found
+        return back.reshape(*block.shape[:2], -1)
 
 
 def chain_jacobians(vjps: list[Vjp], num_samples: int, output_dim: int) -> Tensor:
@@ -181,10 +87,6 @@ def _first_block(vjps: list[Vjp], num_samples: int, output_dim: int) -> tuple[Te
     return torch.eye(output_dim, dtype=torch.float64).expand(num_samples, -1, -1), vjps[::-1]
 
 
-_ELEMENTWISE = (
-    *(kind for kind in MODULES.values() if kind is not nn.Identity), PolynomialActivation, nn.Sigmoid, nn.Softplus,
-    nn.SELU, nn.CELU, nn.Hardtanh, nn.ReLU6, nn.LogSigmoid, nn.Softsign,
-)  # fmt: skip
 _RESHAPING = (nn.Flatten, nn.Unflatten, nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d)
 
 
@@ -217,7 +119,7 @@ class LayerProducts:
             values, vjp = _value_and_vjp(layer, values)
             if vjp is not None:
                 vjps.append(vjp)
-        return chain_jacobians(merged_vjps(vjps), len(inputs), self.output_dim)
+        return chain_jacobians(vjps, len(inputs), self.output_dim)
 
 
 def _is_known(layer: nn.Module) -> bool:
@@ -227,7 +129,7 @@ def _is_known(layer: nn.Module) -> bool:
         return layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
     if isinstance(layer, nn.MaxPool2d) and kind is nn.MaxPool2d:
         return not layer.return_indices
-    return kind is nn.Linear or kind in _ELEMENTWISE or kind in _RESHAPING
+    return kind is nn.Linear or is_elementwise(layer) or kind in _RESHAPING
 
 
 def _value_and_vjp(layer: nn.Module, values: Tensor) -> tuple[Tensor, Vjp | None]:
@@ -264,8 +166,6 @@ def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Vjp]:
     outputs, indices = F.max_pool2d(
         values, layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode, return_indices=True
     )
-    if _is_tiling(layer, values, outputs):
-        return outputs, TilesVjp.of(indices, _pair(layer.kernel_size), values.shape[3])
     size = values.shape[2] * values.shape[3]
     offsets = torch.arange(values.shape[1])[:, None, None] * size
     places = (indices + offsets).flatten(1)[:, None]
@@ -277,18 +177,10 @@ def _max_pool(layer: nn.MaxPool2d, values: Tensor) -> tuple[Tensor, Vjp]:
     return outputs, vjp
 
 
-def _is_tiling(layer: nn.MaxPool2d, values: Tensor, outputs: Tensor) -> bool:
-    """Whether the windows divide the image: every entry lies in exactly one."""
-    kernel, stride = _pair(layer.kernel_size), _pair(layer.stride)
-    fits = (outputs.shape[2] * kernel[0], outputs.shape[3] * kernel[1]) == tuple(values.shape[2:])
-    return fits and kernel == stride and _pair(layer.padding) == (0, 0) and _pair(layer.dilation) == (1, 1)
-
-
 def _pair(size: int | tuple[int, ...]) -> Pair:
     return (size, size) if isinstance(size, int) else (size[0], size[1])
 
 
-_AGREEMENT = 1e-10
 # Bytes of the running product of one chunk: it should stay in the cache.
 _CHUNK = 2**22
 
@@ -325,11 +217,10 @@ def jacobian_chunks(function: NetworkFunction) -> Iterator[tuple[Tensor, str]]:
 def _agrees(function: NetworkFunction, products: LayerProducts) -> bool:
     """J^T c of the first samples for a random c, both ways."""
     few = function.inputs[:2]
-    generator = torch.Generator().manual_seed(0)
-    mixture = torch.randn(len(few), function.output_dim, generator=generator, dtype=torch.float64)
-    expected = function.vjp(few, mixture)
-    found = torch.einsum("nkd,nk->nd", products.jacobians(few), mixture)
-    return torch.allclose(found, expected, rtol=_AGREEMENT, atol=_AGREEMENT * float(expected.abs().max()))
+    mixture = random_vector(len(few) * function.output_dim).reshape(len(few), -1)
+    return checked_shortcut(
+        lambda: torch.einsum("nkd,nk->nd", products.jacobians(few), mixture), lambda: function.vjp(few, mixture)
+    )
 
 
 def _backward(function: NetworkFunction, inputs: Tensor) -> Tensor:

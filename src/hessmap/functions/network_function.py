@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
 from hessmap.linalg import Fallbacks
-from hessmap.networks.build import Erf, PolynomialActivation
-from hessmap.networks.module_tree import Rules, sequential_layers
+from hessmap.networks import Rules, is_elementwise, sequential_layers
 from hessmap.problem import (
     OperationRewriter,
     coupled_samples,
@@ -47,7 +46,7 @@ def plain_layers(model: nn.Module) -> tuple[nn.Module, ...]:
 
 def _is_plain(layer: nn.Module) -> bool:
     kind = type(layer)
-    is_known = kind.__module__.startswith("torch.nn.modules.") or kind in (Erf, PolynomialActivation)
+    is_known = kind.__module__.startswith("torch.nn.modules.") or is_elementwise(layer)
     return is_known and not layer._modules
 
 
@@ -61,7 +60,10 @@ class NetworkFunction:
     def __init__(self, model: nn.Module, inputs: Any) -> None:
         require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
         self.inputs = _samples(inputs)
-        self.model, self._copy_notes = private_copy(model)
+        self.model, self._copy_notes = private_copy(model, device=torch.device("cpu"))
+        first = next(iter(model.parameters()), None)
+        if first is not None and first.device.type != "cpu":
+            self._copy_notes += (f"the model was copied from {first.device} to the host",)
         self.fallbacks = Fallbacks()
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.functions.network_function import NetworkFunction, plain_layers
+from hessmap.networks import activation_kind
 from hessmap.problem import LayerCall, Recorder
 
 
@@ -84,8 +85,7 @@ def affine_layers(model: nn.Module) -> list[nn.Linear] | None:
 
 
 def _is_contraction(layer: nn.Module) -> bool:
-    if isinstance(layer, nn.LeakyReLU):
-        return abs(layer.negative_slope) <= 1
-    if isinstance(layer, nn.ELU):
-        return 0 <= layer.alpha <= 1
-    return type(layer) in (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Flatten, nn.Unflatten, nn.Dropout)
+    if type(layer) in (nn.Flatten, nn.Unflatten, nn.Dropout):
+        return True
+    kind = activation_kind(layer)
+    return kind is not None and kind.largest_slope is not None and kind.largest_slope(layer) <= 1

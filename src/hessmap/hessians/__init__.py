@@ -1,6 +1,6 @@
 """The Hessian of the loss, its Gauss-Newton and functional part and Fisher matrices as operators; dense Hessians."""
 
-from hessmap.hessians.diagonal import exact_diagonal
+from hessmap.hessians.diagonal import GraphUse, LayerGraph, exact_diagonal, layer_graph
 from hessmap.hessians.distributed import across_ranks
 from hessmap.hessians.jacobian import output_jacobian, tangent_kernel
 from hessmap.hessians.operators import (
@@ -12,13 +12,19 @@ from hessmap.hessians.operators import (
     outer_product_hessian,
 )
 
+ggn = outer_product_hessian  # the field's short name of the same operator
+
 __all__ = [
+    "GraphUse",
     "Hessian",
+    "LayerGraph",
     "across_ranks",
     "empirical_fisher",
     "exact_diagonal",
     "fisher",
     "functional_hessian",
+    "ggn",
+    "layer_graph",
     "loss_hessian",
     "outer_product_hessian",
     "output_jacobian",

@@ -1,12 +1,10 @@
-"""A product with a vector as a graph of torch's operations: traced once, and what the vector does not enter evaluated.
+"""Products by traced graphs, run as they are or compiled, for problems with ``compile=True``.
 
-The gradient is built eagerly and only its derivative is traced, so that a forward pass may do what it likes: branches
-and masks that depend on the data are over by then.
+The gradient is built eagerly and only its derivative is traced, so that data-dependent control flow is allowed:
+branches and masks that depend on the data are over by then. What the vector does not enter is evaluated once.
 
-Products by traced graphs, run as they are or compiled, where that pays: predicted from one product, then measured.
-
-Nothing of a product but its matrix products and convolutions needs to take long: a compiler makes a few loops of all
-the small operations between them. That takes it from half a minute to minutes, so it is for many products.
+Apart from matrix products and convolutions, nothing in a product needs to take long: a compiler fuses the small
+operations between them into a few loops. Compiling takes half a minute to minutes, so it is for many products.
 """
 
 from __future__ import annotations
@@ -27,9 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import Node, map_arg
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from hessmap.linalg import disagreement, is_answerable, random_vector, readable_bytes, tolerance
+from hessmap.linalg import checked_shortcut, is_answerable, random_vector, readable_bytes
 from hessmap.problem import PRODUCTS, BatchGraph, HeldSamples, batch_bytes, bytes_per_sample, take_rows
 
 if TYPE_CHECKING:
@@ -226,16 +223,6 @@ def _require_no_change(node: Node, values: dict[Node, Any], dependent_before: se
         raise NotTraceable(f"{node.target} changes a constant in place")
 
 
-# Seconds for each operation of a product, on two quiet cores; the margin is for others.
-_SECONDS_TO_TRACE, _SECONDS_TO_COMPILE, _SECONDS_AT_FIRST = 0.0025, 0.035, 5.0
-_SAVED = 0.7  # of the seconds between the matrix products
-_MARGIN = 1.5  # by which the seconds saved must exceed those spent
-_HEAVY = {
-    *(torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm, torch.ops.aten.baddbmm),
-    *(torch.ops.aten.convolution, torch.ops.aten.convolution_backward),
-}
-
-
 @dataclass(frozen=True)
 class TracedProducts:
     """Products of all batches, one row at a time, and what is to be said of them."""
@@ -245,49 +232,13 @@ class TracedProducts:
     is_compiled: bool
 
 
-class OperationTimes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The seconds of matrix products and convolutions, and those of everything else, while it is entered."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.heavy = self.light = 0.0
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        start = time.perf_counter()
-        found = func(*args, **(kwargs or {}))
-        spent = time.perf_counter() - start
-        self.count += 1
-        if getattr(func, "overloadpacket", None) in _HEAVY:
-            self.heavy += spent
-        else:
-            self.light += spent
-        return found
-
-
-def pays(product: Callable[[], object], num_batches: int, num_products: int) -> bool:
-    """Whether so many products, each like this one over that many batches, save more by a compiler than it takes."""
-    if not has_compiler():
-        return False
-    with OperationTimes() as times:
-        product()
-    operations = times.count / num_batches
-    spent = _SECONDS_AT_FIRST + operations * (_SECONDS_TO_COMPILE + num_batches * _SECONDS_TO_TRACE)
-    return bool(num_products * _SAVED * times.light > _MARGIN * spent)
-
-
-def least_seconds() -> float:
-    """What products must take together to be worth asking whether a compiler pays."""
-    return _MARGIN * _SECONDS_AT_FIRST / _SAVED
-
-
 def has_compiler() -> bool:
     """Whether torch finds a C++ compiler."""
     return any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++") if name)
 
 
 def why_not_traceable(problem: Problem) -> str | None:
-    """The reason for which a problem keeps to the plain way, if there is one that is seen without trying."""
+    """Why tracing is ruled out beforehand, or None."""
     if not isinstance(problem.samples, HeldSamples):
         return "the data are streamed"
     if problem.device.type != "cpu":
@@ -316,9 +267,8 @@ def traced_products(problem: Problem, kind: str) -> TracedProducts:
     function, why = _compiled(problem, graphs[0])
     seconds_compiled = time.perf_counter() - start
     row = random_vector(problem.num_parameters)[None].to(problem.parameters)
-    expected = _plain_product(problem, kind, len(graphs))(row)
     products = [_product(graph, function if graph.signature == graphs[0].signature else None) for graph in graphs]
-    if disagreement(products[0](row), expected) > tolerance(problem.dtype):
+    if not checked_shortcut(lambda: products[0](row), lambda: _plain_product(problem, kind, len(graphs))(row)):
         raise NotTraceable("the traced product disagrees with autograd's")
     how = f"compiled in {seconds_compiled:.1f} s" if function else f"not compiled ({why})"
     what = f"{graphs[0].num_operations} operations, constants of {readable_bytes(held)}"

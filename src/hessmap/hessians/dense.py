@@ -24,16 +24,24 @@ from hessmap.hessians.dense_assembly import (
     second_derivatives,
 )
 from hessmap.hessians.mlp import (
-    ChainPiece,
-    chain_calls,
-    chain_derivatives,
-    chain_piece,
+    MlpSamples,
     has_functional_term,
-    lifted_chain,
+    mlp_calls,
+    mlp_derivatives,
+    mlp_samples_of,
     output_curvature,
+    perturbed_mlp,
 )
 from hessmap.hessians.products import hessian_product, uncancelled_size
-from hessmap.linalg import disagreement, is_answerable, random_vector, reason_of, require_memory, tolerance
+from hessmap.linalg import (
+    disagreement,
+    is_answerable,
+    random_vector,
+    reason_of,
+    require_memory,
+    rows_that_fit,
+    tolerance,
+)
 from hessmap.problem import SYMMETRY_TOLERANCE, Problem, asymmetric, flat_inputs, recording_of
 
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
@@ -138,13 +146,13 @@ def _probe(problem: Problem) -> Tensor:
 @torch.no_grad()
 def _lifted_matrix(problem: Problem, network: Network, part: str) -> tuple[Tensor, tuple[str, ...]]:
     buffer = HessianBuffer(problem.layout, _uses(network), problem.dtype)
-    links = lifted_chain(network)
+    layers = perturbed_mlp(network)
     for data, targets, weights in problem.batches(_samples_at_once(problem, network)):
         inputs = flat_inputs(problem, data)
-        if links is not None and inputs is not None:
+        if layers is not None and inputs is not None:
             with _following():
-                piece = chain_piece(problem, links, inputs, targets, weights, part)
-            _add_chain(buffer, network, piece)
+                piece = mlp_samples_of(problem, layers, inputs, targets, weights, part)
+            _add_mlp(buffer, network, piece)
             buffer.is_first_batch = False
             continue
         outputs = network.forward(data)
@@ -203,12 +211,12 @@ def _add_batch(
                 add_pair(buffer, early, late, outputs, curvature, tangents)
 
 
-def _add_chain(buffer: HessianBuffer, network: Network, piece: ChainPiece) -> None:
-    """The same of a chain, whose derivatives are known."""
-    calls = chain_calls(network, piece)
+def _add_mlp(buffer: HessianBuffer, network: Network, piece: MlpSamples) -> None:
+    """The same for an MLP, whose derivatives are known."""
+    calls = mlp_calls(network, piece)
     for k, early in enumerate(calls):
         for outputs in _outputs_at_once(network.problem, network, k):
-            second = chain_derivatives(piece, k, outputs)
+            second = mlp_derivatives(piece, k, outputs)
             tangents = [None, *second.input_tangents] if second.input_tangents else [None] * len(second.curvature)
             for late, curvature, moved in zip(calls[k:], second.curvature, tangents, strict=True):
                 add_pair(buffer, early, late, outputs, curvature, moved)
@@ -254,14 +262,14 @@ def _bytes_per_sample(problem: Problem, network: Network) -> int:
 def _samples_at_once(problem: Problem, network: Network) -> int:
     if not network.calls:
         return problem.num_samples
-    return max(1, min(problem.num_samples, problem.working_bytes // (2 * _bytes_per_sample(problem, network))))
+    return rows_that_fit(problem.working_bytes // 2, _bytes_per_sample(problem, network), problem.num_samples)
 
 
 def _outputs_at_once(problem: Problem, network: Network, k: int) -> Iterator[slice]:
     """Outputs of a call, as many at a time as the budget holds for the samples of a batch."""
     call = network.calls[k]
     allowed = problem.working_bytes // 2 if call.is_plain else min(problem.working_bytes // 2, _SWEPT)
-    step = allowed // (_bytes_per_output(network, k) * _samples_at_once(problem, network))
-    step = max(1, min(call.num_outputs, step))
+    each = _bytes_per_output(network, k) * _samples_at_once(problem, network)
+    step = rows_that_fit(allowed, each, call.num_outputs)
     for start in range(0, call.num_outputs, step):
         yield slice(start, min(start + step, call.num_outputs))

@@ -42,17 +42,16 @@ import torch
 from torch import Tensor
 from torch.func import jvp, vjp, vmap
 
-from hessmap.linalg import Layout, unwritten
+from hessmap.linalg import Layout, empty
 from hessmap.problem import (
     ConvolutionGeometry,
     Inputs,
     LayerCall,
     LayerUse,
     Problem,
-    Recording,
     num_rows,
+    perturbed_pass,
     recording_of,
-    replay,
 )
 
 
@@ -64,7 +63,7 @@ class HessianBuffer:
     def __init__(self, layout: Layout, uses: Iterable[str], dtype: torch.dtype) -> None:
         self._places = dict(layout)
         self._dtype = dtype
-        self.matrix = unwritten((layout.size, layout.size), dtype)
+        self.matrix = empty((layout.size, layout.size), dtype)
         self.is_first_batch = True
         self._scratch: dict[str, Tensor] = {}
         counts = Counter(uses)
@@ -79,7 +78,7 @@ class HessianBuffer:
         size = prod(shape)
         buffer = self._scratch.get(name)
         if buffer is None or buffer.numel() < size:
-            buffer = self._scratch[name] = unwritten((size,), self._dtype)
+            buffer = self._scratch[name] = empty((size,), self._dtype)
         return buffer[:size].view(shape)
 
     def block(self, row: str, row_outputs: int, column: str, column_outputs: int) -> Tensor:
@@ -189,7 +188,6 @@ class Network:
     problem: Problem
     calls: tuple[Call, ...]
     places: dict[int, int]  # of a recorded use among the calls
-    recording: Recording
     matrices: tuple[Tensor | None, ...]
 
     def forward(self, data: Inputs) -> Tensor:
@@ -200,18 +198,14 @@ class Network:
 
         A perturbation (samples, outputs, positions) is added to what leaves its call.
         """
-        count, inputs = num_rows(data), list[Tensor]()
 
-        def at_use(number: int, call: LayerCall) -> Tensor:
+        def layer_outputs(number: int, call: LayerCall) -> Tensor:
             place = self.places[number]
-            if place != len(inputs):
-                raise RuntimeError("the calls of the model depend on its samples")
-            use, perturbation = self.calls[place].use, perturbations[place]
-            inputs.append(use.sample_inputs(call.inputs, count, self.problem.dtype))
-            outputs = call.outputs() if use.geometry is None else _convolution(call, use.geometry, self.matrices[place])
-            return outputs if perturbation is None else outputs + use.row_outputs(perturbation, tuple(outputs.shape))
+            geometry = self.calls[place].use.geometry
+            return call.outputs() if geometry is None else _convolution(call, geometry, self.matrices[place])
 
-        return replay(self.problem, self.recording, data, self.places, at_use), inputs
+        added = dict(zip(self.places, perturbations, strict=True))
+        return perturbed_pass(self.problem, data, added, layer_outputs)
 
     def zero_perturbations(self, data: Inputs, first: int = 0) -> list[Tensor]:
         """Zeros in what leaves the calls, from a call on."""
@@ -247,7 +241,7 @@ def lifted_network(problem: Problem) -> Network:
         if call is not None:
             places[number] = len(calls)
             calls.append(call)
-    return Network(problem, tuple(calls), places, recording, tuple(_matrix(problem, call) for call in calls))
+    return Network(problem, tuple(calls), places, tuple(_matrix(problem, call) for call in calls))
 
 
 def _call(use: LayerUse, known: frozenset[str]) -> Call | None:

@@ -7,10 +7,10 @@ Whether layers are all there is: their structure is compared with autograd on a 
 A use of a weight that no layer shows moves its gradient, which is compared in every entry; samples or positions in
 another order than the layers tell move second derivatives, of which some entries are compared.
 
-The diagonal of a Hessian of a small chain by hand: d2 risk / dW_ij^2 = sum_n M_n[i, i] x_n[j]^2.
+The diagonal of a Hessian of a small MLP by hand: d2 risk / dW_ij^2 = sum_n M_n[i, i] x_n[j]^2.
 
-M is the curvature that ``chain_sweep`` finds with a handful of matrix products; graphs of autograd for a network of a
-thousand parameters take longer than their numbers.
+M is the curvature that ``mlp_derivatives`` finds with a handful of matrix products; autograd's graphs for a network of
+a thousand parameters take longer than their numbers.
 
 The diagonal of a Hessian from the structure of layers, without a random probe.
 
@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from hessmap.hessians.mlp import ChainPiece, chain_derivatives, chain_piece
+from hessmap.hessians.mlp import MlpSamples, mlp_derivatives, mlp_samples_of
 from hessmap.hessians.products import columns_at_once
 from hessmap.linalg import Layout, is_answerable, tolerance
 from hessmap.losses import Loss, output_roots
@@ -42,12 +42,12 @@ from hessmap.problem import (
     PRODUCTS,
     Batch,
     BatchGraph,
+    DenseLayer,
     LayerCall,
     LayerUse,
-    Link,
     Problem,
     Recording,
-    chain_of,
+    as_mlp,
     flat_inputs,
     has_slow_convolutions,
     num_rows,
@@ -62,7 +62,10 @@ from hessmap.problem import (
 class GraphUse:
     """One use of a weight: z = W x + b at every position of a sample.
 
-    ``entering`` is what entered, (samples, input_size); ``leaving`` is z, as a place of the graph.
+    Attributes:
+        use: The traced use of the weight.
+        entering: The inputs x, (samples, input_size).
+        leaving: The outputs z, as a tensor of the graph.
     """
 
     use: LayerUse
@@ -113,7 +116,13 @@ class GraphUse:
 class LayerGraph:
     """One batch: the outputs of the network as a function of what left its layers.
 
-    ``together`` says that vector-Jacobian products are made at once, which pays where an operation is cheap.
+    Attributes:
+        problem: Model, data and loss.
+        outputs: The outputs of the network.
+        targets: The targets of the batch.
+        weights: The weights of its samples in the mean.
+        uses: The uses of the weights.
+        together: Whether vector-Jacobian products are vectorised, which is faster where an operation is cheap.
     """
 
     problem: Problem
@@ -142,10 +151,21 @@ class LayerGraph:
         return vector
 
 
-def layer_graph(problem: Problem, batch: Batch, together: bool) -> LayerGraph | None:
-    """The layers of a batch; None unless every parameter acts through known layers, each of its entries once."""
+def layer_graph(problem: Problem, batch: Batch, together: bool, uses: Sequence[int] | None = None) -> LayerGraph | None:
+    """The layers of a batch as tensors of one graph.
+
+    Args:
+        problem: Model, data and loss.
+        batch: Inputs, targets and weights of some samples.
+        together: Whether vector-Jacobian products are vectorised.
+        uses: Numbers of the uses to follow. Default: all.
+
+    Returns:
+        LayerGraph | None: None unless ``uses`` is given or every parameter acts through known layers, each of its
+        entries once.
+    """
     recording = recording_of(problem)
-    if not recording.uses or not _acts_once(recording):
+    if uses is None and (not recording.uses or not _acts_once(recording)):
         return None
     inputs, targets, weights = batch
     count, found = num_rows(inputs), list[GraphUse]()
@@ -162,7 +182,7 @@ def layer_graph(problem: Problem, batch: Batch, together: bool) -> LayerGraph | 
         return leaving.clone()  # what comes next may work in place
 
     with torch.enable_grad():
-        outputs = replay(problem, recording, inputs, range(len(recording.uses)), at_use)
+        outputs = replay(problem, recording, inputs, range(len(recording.uses)) if uses is None else uses, at_use)
     return LayerGraph(problem, outputs, targets, weights, tuple(found), together)
 
 
@@ -276,47 +296,47 @@ _FEW = 16  # samples that are compared with autograd
 _LIMIT = 2**25  # bytes of the largest sweep
 
 
-def chain_diagonal(problem: Problem, kind: str, max_products: float | None = None) -> Tensor | None:
-    """None if the model is no small chain, if it would cost more than about ``max_products`` products, or if the
+def mlp_diagonal(problem: Problem, kind: str, max_products: float | None = None) -> Tensor | None:
+    """None if the model is no small MLP, if it would cost more than about ``max_products`` products, or if the
     gradient or some entries on a few samples differ from autograd's. Without the penalty."""
-    links = chain_of(problem) if problem.device.type == "cpu" else None
-    if links is None or _sweep_bytes(problem, links) > min(_LIMIT, problem.memory_budget // 8):
+    layers = as_mlp(problem) if problem.device.type == "cpu" else None
+    if layers is None or _sweep_bytes(problem, layers) > min(_LIMIT, problem.memory_budget // 8):
         return None
-    if max_products is not None and _cost(problem, links) > max_products:
+    if max_products is not None and _cost(problem, layers) > max_products:
         return None
     few = next(iter(problem.batches(_FEW)))
-    found = _batch_diagonal(problem, links, few, kind)
-    if found is None or not _agrees(problem, links, few, kind, found):
+    found = _batch_diagonal(problem, layers, few, kind)
+    if found is None or not _agrees(problem, layers, few, kind, found):
         return None
     if len(few[1]) == problem.num_samples:
         return found
-    parts = [_batch_diagonal(problem, links, batch, kind) for batch in problem.batches(problem.num_samples)]
+    parts = [_batch_diagonal(problem, layers, batch, kind) for batch in problem.batches(problem.num_samples)]
     known = [part for part in parts if part is not None]
     return torch.stack(known).sum(0) if len(known) == len(parts) else None
 
 
-def _sweep_bytes(problem: Problem, links: tuple[Link, ...]) -> int:
-    widths = [len(problem.named[link.weight]) for link in links]
+def _sweep_bytes(problem: Problem, layers: tuple[DenseLayer, ...]) -> int:
+    widths = [len(problem.named[layer.weight]) for layer in layers]
     return 8 * problem.num_samples * max(width * sum(widths[place:]) for place, width in enumerate(widths))
 
 
-def _cost(problem: Problem, links: tuple[Link, ...]) -> float:
-    """In products: a direction goes forwards and backwards through the later links, half of what a product does."""
-    works = [problem.named[link.weight].numel() for link in links]
-    swept = [len(problem.named[link.weight]) * sum(works[place + 1 :]) for place, link in enumerate(links)]
+def _cost(problem: Problem, layers: tuple[DenseLayer, ...]) -> float:
+    """In products: a direction goes forwards and backwards through the later layers, half of what a product does."""
+    works = [problem.named[layer.weight].numel() for layer in layers]
+    swept = [len(problem.named[layer.weight]) * sum(works[place + 1 :]) for place, layer in enumerate(layers)]
     return sum(swept) / (2 * sum(works))
 
 
 @torch.no_grad()
 def _batch_diagonal(
-    problem: Problem, links: tuple[Link, ...], batch: tuple[Any, Tensor, Tensor], kind: str
+    problem: Problem, layers: tuple[DenseLayer, ...], batch: tuple[Any, Tensor, Tensor], kind: str
 ) -> Tensor | None:
-    piece = _piece(problem, links, batch, kind)
+    piece = _piece(problem, layers, batch, kind)
     if piece is None:
         return None
     parts = []
     for place, step in enumerate(piece.steps):
-        curvature = chain_derivatives(piece, place, slice(0, len(step.weight))).curvature[0]
+        curvature = mlp_derivatives(piece, place, slice(0, len(step.weight))).curvature[0]
         own = curvature.diagonal(dim1=0, dim2=2)  # (samples, outputs)
         parts.append((own.T @ step.inputs.square()).flatten())
         if step.has_bias:
@@ -325,16 +345,16 @@ def _batch_diagonal(
 
 
 def _piece(
-    problem: Problem, links: tuple[Link, ...], batch: tuple[Any, Tensor, Tensor], kind: str
-) -> ChainPiece | None:
+    problem: Problem, layers: tuple[DenseLayer, ...], batch: tuple[Any, Tensor, Tensor], kind: str
+) -> MlpSamples | None:
     inputs = flat_inputs(problem, batch[0])
-    return None if inputs is None else chain_piece(problem, links, inputs, *batch[1:], kind)
+    return None if inputs is None else mlp_samples_of(problem, layers, inputs, *batch[1:], kind)
 
 
 def _agrees(
-    problem: Problem, links: tuple[Link, ...], batch: tuple[Any, Tensor, Tensor], kind: str, diagonal: Tensor
+    problem: Problem, layers: tuple[DenseLayer, ...], batch: tuple[Any, Tensor, Tensor], kind: str, diagonal: Tensor
 ) -> bool:
-    piece = _piece(problem, links, batch, "loss")
+    piece = _piece(problem, layers, batch, "loss")
     assert piece is not None
     found, sizes = [], []
     for step in piece.steps:
@@ -359,14 +379,20 @@ _FEW_POSITIONS = 4
 @twice_differentiable()
 @torch.inference_mode(False)
 def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float | None = None) -> Tensor | None:
-    """The diagonal of a curvature matrix over the parameters of ``problem.layout``, float64, exact up to rounding.
+    """The diagonal of a curvature matrix over the parameters of ``problem.layout``, exact up to rounding.
 
-    ``kind`` is "loss", "outer_product", "functional" or "empirical_fisher". None where the structure does not tell it:
-    if a parameter has another use than in layers that are known, or two of them, if the gradient or some entries on a
-    few samples differ from autograd's, or if it would cost more than about ``max_products`` products.
+    Args:
+        problem: Model, data and loss.
+        kind: "loss" (default), "outer_product", "functional" or "empirical_fisher".
+        max_products: Largest cost, in products with the matrix. Default: no limit.
+
+    Returns:
+        Tensor | None: The diagonal in float64. None where the structure does not determine it: if a parameter is used
+        other than in known layers, or twice, if the gradient or some entries on a few samples differ from autograd's,
+        or if it would cost more than about ``max_products`` products.
     """
     penalty = 2 * problem.l2 if kind == "loss" else 0.0
-    by_hand = chain_diagonal(problem, kind, max_products)
+    by_hand = mlp_diagonal(problem, kind, max_products)
     if by_hand is not None:
         return by_hand + penalty
     few = next(iter(problem.batches(_FEW)))

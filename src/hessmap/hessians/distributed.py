@@ -72,9 +72,16 @@ class AcrossRanks(SymmetricOperator):
 
 
 def across_ranks(local: Hessian, *, timeout: float = 60.0) -> AcrossRanks:
-    """The operator of all shards, from that of this process's: ``across_ranks(loss_hessian(problem))``.
+    """The operator of all shards, from that of this process: ``across_ranks(loss_hessian(problem))``.
 
-    A process that does not answer within ``timeout`` seconds is an error in the others. Tested with gloo on CPUs;
-    nccl takes the same way and is untested.
+    Args:
+        local: The Hessian on the samples of this process.
+        timeout: Seconds after which a process that does not answer is an error in the others. Defaults to 60.
+
+    Returns:
+        AcrossRanks: The mean over the samples of all processes.
+
+    Notes:
+        Tested with gloo on CPUs; nccl takes the same code path and is untested.
     """
     return AcrossRanks(local, timeout)

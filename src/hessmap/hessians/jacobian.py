@@ -9,24 +9,35 @@ from torch import Tensor
 from torch.func import vjp, vmap
 
 from hessmap.errors import checked_count, require, require_name
-from hessmap.linalg import is_answerable, require_memory
-from hessmap.problem import Inputs, Problem, map_tensors, num_rows, outputs_and_vjp, require_problem, take_rows
+from hessmap.linalg import is_answerable, require_memory, rows_that_fit
+from hessmap.problem import Inputs, Problem, map_tensors, num_rows, outputs_and_vjp, require_samples, take_rows
 
 Kernel = Literal["full", "trace", "single_output"]
 
 
 @torch.inference_mode(False)
 def output_jacobian(problem: Problem) -> Tensor:
-    """doutput/dparameters of every sample, shape (num_samples, output_dim, num_parameters).
+    """The derivative of every sample's outputs in the parameters.
 
-    One vector-Jacobian product per output and sample, in the sample's own copy of the parameters.
+    Args:
+        problem: Model, data and loss.
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(torch.nn.Linear(2, 3), "squared", torch.eye(2), torch.zeros(2, 3))
-    >>> output_jacobian(problem).shape  # samples, outputs, parameters
-    torch.Size([2, 3, 9])
+    Returns:
+        Tensor: Shape (num_samples, output_dim, num_parameters).
+
+    Raises:
+        TooLarge: If it does not fit the available memory.
+
+    Notes:
+        One vector-Jacobian product per output and sample, in the sample's own copy of the parameters.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(torch.nn.Linear(2, 3), "squared", torch.eye(2), torch.zeros(2, 3))
+        >>> output_jacobian(problem).shape  # samples, outputs, parameters
+        torch.Size([2, 3, 9])
     """
-    require_problem(problem)
+    require_samples(problem, "the output Jacobian")
     size = problem.dtype.itemsize * problem.num_samples * problem.output_dim * problem.num_parameters
     require_memory("the output Jacobian", size, "Use fewer samples, or products with outer_product_hessian")
     rows = [_rows(problem, inputs) for inputs, _, _ in problem.ordered_batches(_samples_at_once(problem))]
@@ -36,14 +47,21 @@ def output_jacobian(problem: Problem) -> Tensor:
 def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> Tensor:
     """The empirical neural tangent kernel J J^T.
 
-    "full": (num_samples * output_dim) square, rows ordered (sample, output). "trace": num_samples square, summed over
-    the outputs. "single_output": num_samples square, of the output named by its index.
+    Args:
+        problem: Model, data and loss.
+        kind: "full" (default): num_samples * output_dim square, rows ordered (sample, output). "trace": num_samples
+            square, summed over the outputs. "single_output": num_samples square, of one output.
+        output: Index of the output for "single_output". Defaults to 0.
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.zeros(2, 1))
-    >>> tangent_kernel(problem)  # x^T x' of orthogonal samples
-    tensor([[1., 0.],
-            [0., 1.]], dtype=torch.float64)
+    Returns:
+        Tensor: A positive semidefinite matrix.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.zeros(2, 1))
+        >>> tangent_kernel(problem)  # x^T x' of orthogonal samples
+        tensor([[1., 0.],
+                [0., 1.]], dtype=torch.float64)
     """
     require_name("kind", kind, get_args(Kernel))
     jacobian = output_jacobian(problem)
@@ -59,7 +77,7 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
 
 
 def _rows(problem: Problem, inputs: Inputs) -> Tensor:
-    units = torch.eye(problem.output_dim, dtype=problem.dtype)[:, None]
+    units = torch.eye(problem.output_dim, dtype=problem.dtype, device=problem.device)[:, None]
 
     def one(sample: Inputs) -> Tensor:
         alone = map_tensors(lambda values: values[None], sample)
@@ -79,9 +97,10 @@ def _rows(problem: Problem, inputs: Inputs) -> Tensor:
 
 def _rows_of_one(problem: Problem, inputs: Inputs, number: int) -> Tensor:
     _, product = outputs_and_vjp(problem, take_rows(inputs, slice(number, number + 1)))
-    return torch.stack([product(unit[None]) for unit in torch.eye(problem.output_dim, dtype=problem.dtype)])
+    units = torch.eye(problem.output_dim, dtype=problem.dtype, device=problem.device)
+    return torch.stack([product(unit[None]) for unit in units])
 
 
 def _samples_at_once(problem: Problem) -> int:
     per_sample = problem.dtype.itemsize * 3 * problem.output_dim * problem.num_parameters
-    return max(1, problem.working_bytes // per_sample)
+    return rows_that_fit(problem.working_bytes, per_sample, problem.num_samples)

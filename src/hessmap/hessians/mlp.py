@@ -1,26 +1,24 @@
-"""Products with the three Hessians of a chain, forwards and backwards by hand: matrix products and little else.
+"""Products, dense derivatives and sizes of multilayer perceptrons (MLPs) by hand: matrix products and little else.
 
-V is a tangent of the weights; d is the derivative along it. With a the inputs of a link, z its outputs, g = dloss/dz,
+V is a tangent of the weights; d is the derivative along it. With a the inputs of a layer, z its outputs, g = dloss/dz,
 
     forwards    dz = V a + W da,   da = s dz        s = activation'(z)
     outputs     dg = A dz                           A = d2loss/doutput2
     backwards   dW = dg a^T + g da^T,   dg = s (W^T dg + V^T g) + b dz      b = activation''(z) (W^T g)
 
-(Pearlmutter 1994). H_o keeps A and leaves out what g enters; H_f does the reverse; the empirical Fisher matrix has
+(Pearlmutter 1994). H_o keeps A and drops every term with g; H_f does the reverse; the empirical Fisher matrix has
 (dloss/doutput)(dloss/doutput)^T for A. Samples come first, then vectors: rows of (samples, vectors, units) are ready
 for the next product without a copy.
 
-Derivatives along perturbations of the outputs of a chain, forwards and backwards by hand.
-
-For the units e of one link k, with s = activation', b = activation'' (W^T g) and A = d2loss/doutput2 as in
-``chain_products``, for the links m from k on
+Dense Hessians need the derivatives along perturbations of the outputs. For the units e of one layer k and the layers m
+from k on, with the same s, b and A,
 
     forwards    dz_k = e,   da_m = s dz_(m-1),   dz_m = W da_m
     outputs     dg = A dz
     backwards   dg_m = s (W^T dg_(m+1)) + b dz_m
 
-dg is ``curvature`` and da ``input_tangents`` of ``derivatives``, of the outer-product term as well. Samples are
-innermost in memory, as ``assembly`` reads them.
+dg is ``curvature`` and da ``input_tangents`` of ``SecondDerivatives``, also for the outer-product term. Samples are
+innermost in memory, as ``dense_assembly`` reads them.
 """
 
 from __future__ import annotations
@@ -35,7 +33,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hessmap.hessians.dense_assembly import BatchCall, Network, SecondDerivatives, batch_call
-from hessmap.problem import Link, activation_derivatives, chain_of, flat_inputs
+from hessmap.linalg import rows_that_fit
+from hessmap.problem import DenseLayer, activation_derivatives, as_mlp, flat_inputs
 
 if TYPE_CHECKING:
     from hessmap.losses import Loss
@@ -48,8 +47,8 @@ _COPIES = 8  # of a layer's numbers that a product holds at once
 
 
 @dataclass(frozen=True)
-class ChainStep:
-    """A link on some samples: its inputs a, first derivatives s of its activation and second ones b (samples, 1,
+class MlpLayer:
+    """A layer on some samples: its inputs a, first derivatives s of its activation and second ones b (samples, 1,
     outputs), gradients g of its outputs."""
 
     weight: Tensor
@@ -62,7 +61,7 @@ class ChainStep:
 
 @dataclass(frozen=True)
 class Tangents:
-    """Rows of vectors as the links need them: of the weights (vectors, outputs, inputs), of the biases, and of the
+    """Rows of vectors as the layers need them: of the weights (vectors, outputs, inputs), of the biases, and of the
     weights once more as (outputs, vectors * inputs)."""
 
     weights: list[Tensor]
@@ -70,10 +69,10 @@ class Tangents:
     outputs_first: list[Tensor]
 
 
-class ChainProduct:
+class MlpProduct:
     """The product of one of the three Hessians with rows of vectors, over samples that come in pieces."""
 
-    def __init__(self, pieces: Sequence[ChainPiece]) -> None:
+    def __init__(self, pieces: Sequence[MlpSamples]) -> None:
         self.pieces = pieces
 
     @torch.no_grad()
@@ -103,10 +102,10 @@ class ChainProduct:
 
 
 @dataclass(frozen=True)
-class ChainPiece:
-    """Some samples: the steps of the chain, and the second derivative of the loss in its outputs, one a sample."""
+class MlpSamples:
+    """Some samples: the layers, and the second derivative of the loss in its outputs, one a sample."""
 
-    steps: Sequence[ChainStep]
+    steps: Sequence[MlpLayer]
     curvature: Tensor | None
 
     def add_product(self, tangents: Tangents, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
@@ -128,7 +127,7 @@ class ChainPiece:
             )
 
     def _forwards(self, tangents: Tangents) -> tuple[list[Tensor], list[Tensor]]:
-        """The tangents of the outputs of every link, and of the inputs of all but the first."""
+        """The tangents of the outputs of every layer, and of the inputs of all but the first."""
         of_outputs: list[Tensor] = []
         of_inputs: list[Tensor] = []
         for step, weight, bias in zip(self.steps, tangents.weights, tangents.biases, strict=True):
@@ -152,7 +151,7 @@ class ChainPiece:
         return torch.bmm(tangent, self.curvature)
 
     def _backwards(self, place: int, tangent: Tensor, weight_tangents: Tensor, output_tangent: Tensor) -> Tensor:
-        """From the tangent of the gradient by a link's outputs to that by the outputs of the link before."""
+        """From the tangent of the gradient by a layer's outputs to that by the outputs of the layer before."""
         step, before = self.steps[place], self.steps[place - 1]
         assert before.slope is not None
         outputs, inputs = step.weight.shape
@@ -166,38 +165,38 @@ class ChainPiece:
         return found if second is None else found.addcmul_(output_tangent, second)
 
 
-def chain_samples(problem: Problem, links: Sequence[Link]) -> int:
+def mlp_samples(problem: Problem, layers: Sequence[DenseLayer]) -> int:
     """How many samples are worth a product together, and fit the budget with one vector."""
-    useful = max(_FEWEST_SAMPLES, _ENTRIES // _widest(problem, links))
-    return max(1, min(useful, problem.memory_budget // _bytes_per_sample(problem, links)))
+    useful = max(_FEWEST_SAMPLES, _ENTRIES // _widest(problem, layers))
+    return rows_that_fit(problem.memory_budget, _bytes_per_sample(problem, layers), useful)
 
 
-def chain_columns(problem: Problem, links: Sequence[Link]) -> int:
+def mlp_columns(problem: Problem, layers: Sequence[DenseLayer]) -> int:
     """How many vectors are multiplied together: a few, which fit the budget on that many samples."""
-    needed = min(problem.num_samples, chain_samples(problem, links)) * _bytes_per_sample(problem, links)
-    return max(1, min(_BLOCK, problem.memory_budget // needed))
+    needed = min(problem.num_samples, mlp_samples(problem, layers)) * _bytes_per_sample(problem, layers)
+    return rows_that_fit(problem.memory_budget, needed, _BLOCK)
 
 
-def _widest(problem: Problem, links: Sequence[Link]) -> int:
-    return max(len(problem.named[link.weight]) for link in links)
+def _widest(problem: Problem, layers: Sequence[DenseLayer]) -> int:
+    return max(len(problem.named[layer.weight]) for layer in layers)
 
 
-def _bytes_per_sample(problem: Problem, links: Sequence[Link]) -> int:
-    return _COPIES * problem.parameters.element_size() * _widest(problem, links)
+def _bytes_per_sample(problem: Problem, layers: Sequence[DenseLayer]) -> int:
+    return _COPIES * problem.parameters.element_size() * _widest(problem, layers)
 
 
-def chain_product(
-    problem: Problem, links: Sequence[Link], batch: tuple[Any, Tensor, Tensor], part: str
-) -> ChainProduct | None:
-    """The product of a batch, or None if its inputs are not those of a chain."""
+def mlp_product(
+    problem: Problem, layers: Sequence[DenseLayer], batch: tuple[Any, Tensor, Tensor], part: str
+) -> MlpProduct | None:
+    """The product of a batch, or None if its inputs are not those of an MLP."""
     inputs = flat_inputs(problem, batch[0])
     if inputs is None:
         return None
     targets, weights = batch[1:]
-    size = chain_samples(problem, links)
+    size = mlp_samples(problem, layers)
     places = (slice(start, start + size) for start in range(0, len(inputs), size))
-    return ChainProduct(
-        [chain_piece(problem, links, inputs[place], targets[place], weights[place], part) for place in places]
+    return MlpProduct(
+        [mlp_samples_of(problem, layers, inputs[place], targets[place], weights[place], part) for place in places]
     )
 
 
@@ -215,54 +214,54 @@ def has_functional_term(part: str) -> bool:
 
 
 @torch.no_grad()
-def chain_piece(
-    problem: Problem, links: Sequence[Link], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
-) -> ChainPiece:
+def mlp_samples_of(
+    problem: Problem, layers: Sequence[DenseLayer], inputs: Tensor, targets: Tensor, weights: Tensor, part: str
+) -> MlpSamples:
     entering, slopes, seconds = [inputs], [], []
-    for link in links:
-        bias = None if link.bias is None else problem.named[link.bias]
-        outputs = F.linear(entering[-1], problem.named[link.weight], bias)
-        value, slope, second = activation_derivatives(link, outputs)
+    for layer in layers:
+        bias = None if layer.bias is None else problem.named[layer.bias]
+        outputs = F.linear(entering[-1], problem.named[layer.weight], bias)
+        value, slope, second = activation_derivatives(layer, outputs)
         entering.append(value)
         slopes.append(slope)
         seconds.append(second)
     outputs = entering.pop()
     curvature = output_curvature(problem.loss, part, outputs, targets, weights) if part != "functional" else None
     gradient = weights[:, None] * problem.loss.gradient(outputs, targets) if has_functional_term(part) else None
-    steps: list[ChainStep] = []
-    for place in reversed(range(len(links))):
-        link, is_last = links[place], place == len(links) - 1
-        weight, second = problem.named[link.weight], seconds[place]
+    steps: list[MlpLayer] = []
+    for place in reversed(range(len(layers))):
+        layer, is_last = layers[place], place == len(layers) - 1
+        weight, second = problem.named[layer.weight], seconds[place]
         if gradient is not None and not is_last:
-            by_activation = gradient @ problem.named[links[place + 1].weight]
+            by_activation = gradient @ problem.named[layers[place + 1].weight]
             second = None if second is None else (second * by_activation).to(inputs.dtype)
             gradient = by_activation * slopes[place]
         steps.append(
-            ChainStep(
+            MlpLayer(
                 weight.detach(),
-                link.bias is not None,
+                layer.bias is not None,
                 entering[place],
                 None if is_last else slopes[place][:, None],
                 second[:, None] if second is not None and gradient is not None else None,
                 None if gradient is None else gradient.to(inputs.dtype),
             )
         )
-    return ChainPiece(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))
+    return MlpSamples(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))
 
 
 _FEW_OUTPUTS = 32
 
 
-def lifted_chain(network: Network) -> tuple[Link, ...] | None:
-    """The links of a chain whose calls are all there is, in their order."""
-    links = chain_of(network.problem)
-    if links is None or not all(call.is_plain for call in network.calls):
+def perturbed_mlp(network: Network) -> tuple[DenseLayer, ...] | None:
+    """The layers of an MLP whose calls are all of its calls, in their order."""
+    layers = as_mlp(network.problem)
+    if layers is None or not all(call.is_plain for call in network.calls):
         return None
     used = [(call.weight, call.bias) for call in network.calls]
-    return links if used == [(link.weight, link.bias) for link in links] else None
+    return layers if used == [(layer.weight, layer.bias) for layer in layers] else None
 
 
-def chain_calls(network: Network, piece: ChainPiece) -> list[BatchCall]:
+def mlp_calls(network: Network, piece: MlpSamples) -> list[BatchCall]:
     """The calls on a batch, with slopes of zero where no gradient is needed."""
     found = []
     for call, step in zip(network.calls, piece.steps, strict=True):
@@ -271,8 +270,8 @@ def chain_calls(network: Network, piece: ChainPiece) -> list[BatchCall]:
     return found
 
 
-def chain_derivatives(piece: ChainPiece, first: int, outputs: slice) -> SecondDerivatives:
-    """The second derivatives along some outputs of a link, from that link on."""
+def mlp_derivatives(piece: MlpSamples, first: int, outputs: slice) -> SecondDerivatives:
+    """The second derivatives along some outputs of a layer, from that layer on."""
     steps = piece.steps[first:]
     forwards, entering = _forwards(steps, outputs)
     tangent = _at_outputs(piece.curvature, forwards[-1])
@@ -289,8 +288,8 @@ def chain_derivatives(piece: ChainPiece, first: int, outputs: slice) -> SecondDe
     )
 
 
-def _forwards(steps: Sequence[ChainStep], outputs: slice) -> tuple[list[Tensor], list[Tensor]]:
-    """Tangents (directions, units, samples) of what leaves the links, and of what enters all but the first."""
+def _forwards(steps: Sequence[MlpLayer], outputs: slice) -> tuple[list[Tensor], list[Tensor]]:
+    """Tangents (directions, units, samples) of what leaves the layers, and of what enters all but the first."""
     own, samples = steps[0], len(steps[0].inputs)
     units = torch.eye(len(own.weight), dtype=own.weight.dtype)[outputs]
     leaving, entering = [units[:, :, None].expand(-1, -1, samples)], list[Tensor]()

@@ -1,8 +1,7 @@
 """The three Hessians of a problem as symmetric operators, H_L = H_o + H_f (+ 2 l2 I), and the empirical Fisher matrix.
 
-A product is always made from the model: neither ``to_dense`` nor a measurement changes what ``H @ v`` computes.
-
-The Fisher information of a model's distribution, and what is often called so."""
+A product is always computed from the model: neither ``to_dense`` nor a measurement changes what ``H @ v`` computes.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +17,31 @@ from hessmap.hessians.diagonal import exact_diagonal
 from hessmap.hessians.products import BlockProducts
 from hessmap.linalg import KEPT, Places, SymmetricOperator, spectral_norm
 from hessmap.losses import require_parts
-from hessmap.problem import Problem, require_problem, require_symmetric_products, twice_differentiable
+from hessmap.problem import (
+    Problem,
+    require_problem,
+    require_samples,
+    require_symmetric_products,
+    twice_differentiable,
+)
 from hessmap.records import Part, Provenance
 
 Kind = Part | Literal["empirical_fisher"]
 
-_SMALL = 3000  # parameters of a chain whose matrix costs as much as a product with a third of them, or less
+_SMALL = 3000  # parameters of an MLP up to which forming the matrix costs at most a third as many products
 _PRODUCTS_OF_A_MATRIX = 1 / 3
 _TINY = 256  # parameters up to which the whole matrix costs no more than to prepare for products
 
 
 class Hessian(SymmetricOperator):
-    """One of the three Hessians, or the empirical Fisher matrix. Products are matrix-free; the dense form has an engine
-    of its own, and is never what products use."""
+    """One of the three Hessians, or the empirical Fisher matrix.
+
+    Products are matrix-free; the dense form has an engine of its own, which products never use.
+
+    Args:
+        problem: Model, data and loss.
+        part: "loss", "outer_product", "functional" or "empirical_fisher".
+    """
 
     makes_new_images = True
 
@@ -38,10 +49,12 @@ class Hessian(SymmetricOperator):
         require_problem(problem)
         if part in ("outer_product", "functional"):
             require_parts(problem.loss, f"the {part.replace('_', '-')} Hessian")
+        if part == "empirical_fisher":
+            require_samples(problem, "the empirical Fisher matrix")
         self.problem = problem
         self.part = part
         self.layout = problem.layout
-        self.dtype = problem.parameters.dtype
+        self.dtype, self.device = problem.parameters.dtype, problem.device
         self._products = BlockProducts(problem, part)
         self._kept: DenseHessian | None = None
         self._dense_notes: tuple[str, ...] = ()
@@ -85,30 +98,23 @@ class Hessian(SymmetricOperator):
         self._kept = found if found.matrix.nbytes <= KEPT else None
         return found
 
-    def expect_products(self, count: int) -> None:
-        """Write the matrix down for ``matrix_for_products``, or leave it to the products to prepare."""
-        if self._is_worth_writing_down(count) and self._kept is None:
-            self.problem.add_note(
-                f"the {self.part} Hessian was written down for {count} products, which use the matrix"
-            )
-            self._found_dense()
-        self._products.expect(count)
-
     def matrix_for_products(self, count: int) -> Tensor | None:
-        """That of a small chain, where it costs less than so many products; ``H @ v`` goes on without it."""
-        return self.to_dense() if self._is_worth_writing_down(count) else None
-
-    def _is_worth_writing_down(self, count: int) -> bool:
-        return count >= _PRODUCTS_OF_A_MATRIX * self.size and self._is_small_chain
+        """The matrix of a small MLP, where forming it costs less than ``count`` products; ``H @ v`` never uses it."""
+        if count < _PRODUCTS_OF_A_MATRIX * self.size or not self._is_small_mlp:
+            return None
+        self.problem.add_note(f"the {self.part} Hessian was formed for {count} products, which use the matrix")
+        return self.to_dense()
 
     @property
-    def _is_small_chain(self) -> bool:
+    def _is_small_mlp(self) -> bool:
         fits = 3 * self.dtype.itemsize * self.size**2 <= self.problem.memory_budget
-        return self.size <= _SMALL and self.dtype == torch.float64 and fits and self._products.is_chain
+        is_small = self.size <= _SMALL and self.dtype == torch.float64 and fits and self.problem.samples.is_held
+        return is_small and self._products.engine.name == "mlp"
 
     def matmat(self, vectors: Tensor) -> Tensor:
         with twice_differentiable():
-            require_symmetric_products(self.problem, self.part)
+            if self.problem.products == "auto":
+                require_symmetric_products(self.problem, self.part)
             return self._products(vectors)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
@@ -135,15 +141,9 @@ class Hessian(SymmetricOperator):
         return (found + found.T) / 2
 
     def in_single_precision(self) -> Hessian | None:
-        """Products with a copy of the model in float32; None where it has none, or where measurements have a matrix to
-        multiply with, which is cheaper."""
-        has_matrix = self._kept is not None and self._is_small_chain
-        single = None if has_matrix else self.problem.in_single_precision()
-        if single is None:
-            return None
-        narrow = Hessian(single, self.part)
-        narrow.expect_products(self._products.num_expected)
-        return narrow
+        """Products with a copy of the model in float32; None where it has none."""
+        single = self.problem.in_single_precision()
+        return None if single is None else Hessian(single, self.part)
 
     def __repr__(self) -> str:
         name = "empirical Fisher matrix" if self.part == "empirical_fisher" else f"{self.part} Hessian"
@@ -153,34 +153,61 @@ class Hessian(SymmetricOperator):
 def loss_hessian(problem: Problem) -> Hessian:
     """The second derivative of the risk.
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.ones(2, 1))
-    >>> loss_hessian(problem).to_dense()  # the mean of x x^T
-    tensor([[0.5000, 0.0000],
-            [0.0000, 0.5000]], dtype=torch.float64)
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Hessian: A symmetric operator H_L = H_o + H_f (+ 2 l2 I), matrix-free.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(torch.nn.Linear(2, 1, bias=False), "squared", torch.eye(2), torch.ones(2, 1))
+        >>> loss_hessian(problem).to_dense()  # the mean of x x^T
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]], dtype=torch.float64)
     """
     return Hessian(problem, "loss")
 
 
 def outer_product_hessian(problem: Problem) -> Hessian:
-    """The part through first derivatives of the outputs: E[J^T (d2loss/doutput2) J], positive for convex losses.
+    """The part of the loss Hessian through first derivatives of the outputs: E[J^T (d2loss/doutput2) J].
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(hm.FullyConnected((2, 3, 1)).build(seed=0), "squared", torch.eye(2), torch.ones(2, 1))
-    >>> bool(torch.linalg.eigvalsh(outer_product_hessian(problem).to_dense()).min() > -1e-12)
-    True
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Hessian: The operator H_o (GGN), positive semidefinite for convex losses.
+
+    Raises:
+        InvalidInput: If the problem has no per-sample loss in the outputs.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(hm.FullyConnected((2, 3, 1)).build(seed=0), "squared", torch.eye(2), torch.ones(2, 1))
+        >>> bool(torch.linalg.eigvalsh(outer_product_hessian(problem).to_dense()).min() > -1e-12)
+        True
     """
     return Hessian(problem, "outer_product")
 
 
 def functional_hessian(problem: Problem) -> Hessian:
-    """The part through second derivatives of the outputs: E[sum_c residual_c d2output_c], zero at interpolation.
+    """The part of the loss Hessian through second derivatives of the outputs: E[sum_c residual_c d2output_c].
 
-    >>> import torch, hessmap as hm
-    >>> model = hm.FullyConnected((2, 3, 1)).build(seed=0)
-    >>> fitted = hm.Problem(model, "squared", torch.eye(2), model(torch.eye(2).double()).detach())
-    >>> bool(functional_hessian(fitted).to_dense().abs().max() < 1e-12)  # no residual, no functional part
-    True
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Hessian: The operator H_f, zero at interpolation.
+
+    Raises:
+        InvalidInput: If the problem has no per-sample loss in the outputs.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> model = hm.FullyConnected((2, 3, 1)).build(seed=0)
+        >>> fitted = hm.Problem(model, "squared", torch.eye(2), model(torch.eye(2).double()).detach())
+        >>> bool(functional_hessian(fitted).to_dense().abs().max() < 1e-12)  # no residual, no functional part
+        True
     """
     return Hessian(problem, "functional")
 
@@ -188,23 +215,34 @@ def functional_hessian(problem: Problem) -> Hessian:
 @twice_differentiable()
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
-    products = BlockProducts(problem, "loss", may_trace=False)
+    products = BlockProducts(problem, "loss", ("mlp", "autograd"))
     return problem.find_once("loss_norm", lambda: spectral_norm(products, problem.num_parameters))
 
 
 def fisher(problem: Problem) -> Hessian:
     """E_x E_y[grad log p(y|x) grad log p(y|x)^T], y drawn from the MODEL's own distribution, not from the data.
 
-    The loss must be minus the logarithm of such a distribution whose natural parameters are the outputs: softmax
-    cross-entropy, or squared (a Gaussian of unit variance). There it equals the outer-product Hessian, for any targets
-    (Martens 2020, "New insights and perspectives on the natural gradient method", section 9): this is that operator,
-    with its dense engine and its scale.
+    Args:
+        problem: Model, data and loss.
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
-    >>> outer = hm.outer_product_hessian(problem).to_dense()
-    >>> bool(torch.allclose(fisher(problem).to_dense(), outer))  # of cross-entropy it is the outer-product Hessian
-    True
+    Returns:
+        Hessian: The outer-product Hessian, which equals the Fisher information of such a loss.
+
+    Raises:
+        InvalidInput: If the loss is not known to be a negative log-likelihood.
+
+    Notes:
+        The loss must be minus the logarithm of a distribution whose natural parameters are the outputs: softmax
+        cross-entropy, or squared (a Gaussian of unit variance). There the Fisher information equals the outer-product
+        Hessian, for any targets (Martens 2020, "New insights and perspectives on the natural gradient method",
+        section 9).
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
+        >>> outer = hm.outer_product_hessian(problem).to_dense()
+        >>> bool(torch.allclose(fisher(problem).to_dense(), outer))  # of cross-entropy it is the outer-product Hessian
+        True
     """
     require_problem(problem)
     require_parts(problem.loss, "the Fisher information")
@@ -216,13 +254,23 @@ def fisher(problem: Problem) -> Hessian:
 
 
 def empirical_fisher(problem: Problem) -> Hessian:
-    """E[g g^T] of the gradients g of each sample's loss at its GIVEN target: not the Fisher information, and no
-    approximation of the Hessian away from a well-specified optimum (Kunstner, Balles & Hennig 2019).
+    """E[g g^T] of the gradients g of each sample's loss at its GIVEN target.
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
-    >>> empirical_fisher(problem).to_dense().shape
-    torch.Size([6, 6])
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Hessian: The operator, positive semidefinite.
+
+    Notes:
+        Not the Fisher information, and no approximation of the Hessian away from a well-specified optimum
+        (Kunstner, Balles & Hennig 2019).
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(torch.nn.Linear(2, 2), "cross_entropy", torch.eye(2), torch.tensor([0, 1]))
+        >>> empirical_fisher(problem).to_dense().shape
+        torch.Size([6, 6])
     """
     require_problem(problem)
     return Hessian(problem, "empirical_fisher")

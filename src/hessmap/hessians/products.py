@@ -1,191 +1,214 @@
-"""Products with the three Hessians: by automatic differentiation, for any module, or by hand for a chain of layers.
+"""Products with the Hessians of a problem: which engine computes them, in which batches, and their sum over the data.
 
-The forward pass is linearised once per batch and reused for every column; where all the data fit the budget, it is
-linearised once and kept. Where many products are to come, the graph may be traced and compiled.
+``choose_engine`` decides by the structure of the model and by sizes alone, so that the same product has the same bits
+before and after other calls:
+
+    "compiled"  the derivative of the gradient as a traced graph, on request (``compiled.py``)
+    "mlp"       linear layers and elementwise activations, by Pearlmutter's formulas (``mlp.py``)
+    "autograd"  everything else: reverse over reverse on a kept graph (``problem/autograd.py``, ``loss_product``)
+
+A closed form or a compiled graph is used once it agreed with autograd on a few samples. Where the problem asks for
+finite differences, no engine is chosen: products are differences of gradients (``finite_difference.py``).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from hessmap.hessians.compiled import NotTraceable, least_seconds, pays, traced_products, why_not_traceable
-from hessmap.hessians.mlp import chain_columns, chain_product
-from hessmap.linalg import disagreement, random_vector, tolerance
+from hessmap.errors import require
+from hessmap.hessians.compiled import NotTraceable, traced_products
+from hessmap.hessians.finite_difference import FiniteDifferences
+from hessmap.hessians.mlp import mlp_columns, mlp_product
+from hessmap.linalg import checked_shortcut, random_vector, rows_that_fit
 from hessmap.problem import (
     PRODUCTS,
     BatchGraph,
-    Link,
+    DenseLayer,
     Problem,
     RowProduct,
+    as_mlp,
     batch_bytes,
     bytes_per_sample,
-    chain_of,
     require_true_derivatives,
     samples_at_once,
     take_rows,
 )
 
+EngineName = Literal["compiled", "mlp", "autograd"]
+ALL_ENGINES: tuple[EngineName, ...] = ("compiled", "mlp", "autograd")
+
 _BLOCK = 64
-_SMALL_CHAIN = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
-_CHAIN_BLOCK = 8  # vectors of such a chain: more of them gain less than the products that wider blocks need
-_FEW_SAMPLES = 8  # that products by hand are checked on
-_SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is written down
+_SMALL_MLP = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
+_MLP_BLOCK = 8  # vectors of such an MLP: more of them gain less than the products that wider blocks need
+_FEW_SAMPLES = 8  # on which closed forms are compared with autograd
+_SMALL_OUTPUT = 64  # outputs up to which the Hessian of the loss in them is formed
 _COPIES = 6  # of a block of vectors that a product holds at once
 _SMALL_GRAPH = 2**20  # bytes of a batch up to which many vectors are multiplied together
 
 
-class BlockProducts:
-    """Products of one kind of curvature with blocks of vectors.
+@dataclass(frozen=True)
+class Engine:
+    """How the products of one kind of curvature are computed.
 
-    Chains of layers are multiplied by hand, once that was seen to agree with autograd on a few samples; with
-    ``by_hand=False`` nothing is. Other graphs are traced and compiled if the problem says so, or if that pays for the
-    number of products that are expected; with ``may_trace=False`` none is.
+    Attributes:
+        name: "compiled", "mlp" or "autograd".
+        batch_size: Samples of a batch.
+        width: Vectors multiplied at once.
+        vectorised: Whether autograd takes all vectors of a block in one backward pass.
+        keeps_batches: Whether the linearised batches fit the budget and are kept for the next product.
+        layers: The layers of an MLP.
+        compiled: The compiled products of all batches.
     """
 
-    def __init__(self, problem: Problem, kind: str, by_hand: bool = True, may_trace: bool = True) -> None:
+    name: EngineName
+    batch_size: int
+    width: int
+    vectorised: bool
+    keeps_batches: bool
+    layers: tuple[DenseLayer, ...] | None = None
+    compiled: list[RowProduct] | None = None
+
+
+def choose_engine(problem: Problem, kind: str, allowed: tuple[EngineName, ...] = ALL_ENGINES) -> Engine:
+    """Choose the engine of a problem's products by structure and size.
+
+    Args:
+        problem: The problem whose curvature is multiplied.
+        kind: "loss", "outer_product", "functional" or "empirical_fisher".
+        allowed: Engines that may be chosen; "autograd" always may.
+
+    Returns:
+        Engine: The engine, its batch size and its block width.
+    """
+    each, budget = bytes_per_sample(problem), problem.memory_budget
+    width = columns_at_once(problem)
+    batch_size = rows_that_fit(batch_bytes(problem), each, samples_at_once(problem, 1))
+    keeps_batches = problem.num_samples * each <= budget // 2
+    vectorised = batch_size * each <= _SMALL_GRAPH
+    if problem.compile and "compiled" in allowed:
+        compiled = _compiled_or_none(problem, kind)
+        if compiled is not None:
+            return Engine("compiled", batch_size, width, vectorised, keeps_batches, compiled=compiled)
+    layers = _checked_mlp(problem, kind) if "mlp" in allowed else None
+    if layers is not None:
+        width = min(width, mlp_columns(problem, layers))
+        return Engine("mlp", batch_size, width, vectorised, keeps_batches, layers=layers)
+    if vectorised:  # half of the budget holds the batch and half as much again for every vector
+        width = rows_that_fit(budget / 2 - batch_size * each, batch_size * each / 2, width)
+    return Engine("autograd", batch_size, width, vectorised, keeps_batches)
+
+
+def _compiled_or_none(problem: Problem, kind: str) -> list[RowProduct] | None:
+    try:
+        found = traced_products(problem, kind)
+    except NotTraceable as reason:
+        problem.add_note(f"products of the {kind} curvature: not traced, {reason}")
+        return None
+    problem.add_note(found.note)
+    return found.products
+
+
+def _checked_mlp(problem: Problem, kind: str) -> tuple[DenseLayer, ...] | None:
+    """The layers of an MLP whose closed-form product agrees with autograd's on a few samples."""
+    layers = as_mlp(problem) if problem.output_dim <= _SMALL_OUTPUT else None
+    if layers is None:
+        return None
+    few = next(iter(problem.batches(_FEW_SAMPLES)))
+    closed_form = mlp_product(problem, layers, few, kind)
+    if closed_form is None:
+        return None
+    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    autograd = PRODUCTS[kind](BatchGraph(problem, few, together=False))
+    return layers if checked_shortcut(lambda: closed_form(row), lambda: autograd(row)) else None
+
+
+class BlockProducts:
+    """Products of one kind of curvature with blocks of vectors: a sum over batches, each linearised once."""
+
+    def __init__(self, problem: Problem, kind: str, allowed: tuple[EngineName, ...] = ALL_ENGINES) -> None:
         self.problem = problem
         self.kind = kind
-        self._by_hand = by_hand and problem.output_dim <= _SMALL_OUTPUT
-        self._stored: list[RowProduct] | None = None
-        self._is_decided = not (by_hand and may_trace) or problem.compile is False
-        self._is_traced = False
-        self._num_expected, self._num_made, self._seconds = 0, 0, 0.0
-
-    def expect(self, count: int) -> None:
-        """So many products will come: what is prepared for them may take a part of their time."""
-        self._num_expected = self._num_made + count
-
-    @property
-    def is_chain(self) -> bool:
-        """Whether products are made by hand, of held samples."""
-        return self._chain is not None and self.problem.samples.is_held
-
-    @property
-    def num_expected(self) -> int:
-        return max(0, self._num_expected - self._num_made)
+        self._allowed = allowed
+        self._kept: list[RowProduct] | None = None
 
     @cached_property
     @torch.inference_mode(False)
-    def _chain(self) -> tuple[Link, ...] | None:
-        links = chain_of(self.problem) if self._by_hand else None
-        if links is None:
-            return None
-        few = next(iter(self.problem.batches(_FEW_SAMPLES)))
-        by_hand = chain_product(self.problem, links, few, self.kind)
-        if by_hand is None:
-            return None
-        row = random_vector(self.problem.num_parameters)[None].to(self.problem.parameters)
-        expected = PRODUCTS[self.kind](BatchGraph(self.problem, few, together=False))(row)
-        return links if disagreement(by_hand(row), expected) <= tolerance(self.problem.dtype) else None
+    def engine(self) -> Engine:
+        """The engine of all products, chosen at the first."""
+        return choose_engine(self.problem, self.kind, self._allowed)
 
     @torch.inference_mode(False)
     def __call__(self, vectors: Tensor) -> Tensor:
-        """With the columns of ``vectors``, in the problem's number format and on its device, and moved back."""
+        """Multiply the columns of ``vectors``, in the problem's dtype and on its device, and move the result back."""
         problem = self.problem
+        if problem.products == "finite_difference":
+            return self._by_differences(vectors)
         require_true_derivatives(problem)
         point = problem.parameters
-        given = vectors.T.to(point.device, point.dtype).contiguous()
-        given = given.clone() if given.is_inference() else given
-        total = 2 * problem.l2 * given if self.kind == "loss" and problem.l2 else None
-        if not self._is_decided:
-            self._decide(given[:1])
-        width = min(max(1, len(given)), columns_at_once(problem))
-        if self._chain and not self._is_traced:
-            width = min(width, chain_columns(problem, self._chain))
-        for product in self._batches(width) if self._stored is None else self._stored:
-            began = time.perf_counter()
-            if total is None and width >= len(given):  # no sum yet: of ten million parameters, zeros take their time
-                total = product(given)
-            else:
-                total = torch.zeros_like(given) if total is None else total
-                for start in range(0, len(given), width):
-                    part = slice(start, start + width)
-                    total[part] += product(given[part])
-            self._seconds += time.perf_counter() - began
-        self._num_made += len(given)
-        total = torch.zeros_like(given) if total is None else total
+        rows = vectors.T.to(point.device, point.dtype).contiguous()
+        rows = rows.clone() if rows.is_inference() else rows
+        total = 2 * problem.l2 * rows if self.kind == "loss" and problem.l2 else None
+        width = min(max(1, len(rows)), self.engine.width)
+        for product in self._batches():
+            if total is None and width >= len(rows):  # no sum yet: zeros for ten million parameters take time
+                total = product(rows)
+                continue
+            total = torch.zeros_like(rows) if total is None else total
+            for start in range(0, len(rows), width):
+                part = slice(start, start + width)
+                total[part] += product(rows[part])
+        total = torch.zeros_like(rows) if total is None else total
         return total.T.to(vectors.device, vectors.dtype)
 
-    def _decide(self, row: Tensor) -> None:
-        """Whether products are traced from now on: as the problem says, or once the first ones tell that it pays."""
+    def _by_differences(self, vectors: Tensor) -> Tensor:
         problem = self.problem
-        if problem.compile is True:
-            self._trace()
-        elif self._chain or why_not_traceable(problem):
-            self._is_decided = True
-        elif self._stored and self._num_made and len(row):
-            ahead = self.num_expected * self._seconds / self._num_made
-            if ahead > least_seconds():
-                self._is_decided = True
-                plain = self._stored
-                if pays(lambda: [product(row) for product in plain], len(plain), self.num_expected):
-                    self._trace(row)
-
-    def _trace(self, row: Tensor | None = None) -> None:
-        """Trace; with a row, keep to what is there already unless that is slower."""
-        self._is_decided = True
-        try:
-            found = traced_products(self.problem, self.kind)
-        except NotTraceable as reason:
-            self.problem.add_note(f"products of the {self.kind} curvature: not traced, {reason}")
-            return
-        if row is not None and self._stored and _seconds(self._stored, row) <= _seconds(found.products, row):
-            self.problem.add_note(f"{found.note}, not used because it is slower")
-            return
-        self.problem.add_note(found.note)
-        self._stored, self._is_traced = found.products, True
+        must = "finite differences give products of the loss Hessian alone"
+        require(self.kind == "loss", must, f"got the {self.kind} curvature", "Use loss_hessian(problem)")
+        given = vectors.T.to(problem.parameters)
+        found = FiniteDifferences(problem)(given) + 2 * problem.l2 * given
+        return found.T.to(vectors)
 
     @property
     def block_size(self) -> int:
-        """Vectors that are worth a product together: many of a small graph, hardly any of a large one."""
-        if self._chain:
-            few = min(_CHAIN_BLOCK, chain_columns(self.problem, self._chain))
-            return few if self.problem.num_parameters <= _SMALL_CHAIN else 1
-        held = self.problem.num_samples * bytes_per_sample(self.problem)
+        """Vectors worth multiplying together: many for a small graph, few for a large one."""
+        if self.problem.products == "finite_difference":
+            return 1
+        engine, problem = self.engine, self.problem
+        if engine.layers is not None:
+            return min(_MLP_BLOCK, engine.width) if problem.num_parameters <= _SMALL_MLP else 1
+        held = problem.num_samples * bytes_per_sample(problem)
         return 16 if held <= _SMALL_GRAPH // 8 else 4 if held <= _SMALL_GRAPH // 2 else 1
 
-    def _batches(self, width: int) -> Iterator[RowProduct]:
-        """The product of every batch, one pass over the data; all of them are kept if they fit the budget."""
-        problem = self.problem
-        each = bytes_per_sample(problem)
-        size = min(samples_at_once(problem, 1), max(1, batch_bytes(problem) // each))
-        together = size * each <= _SMALL_GRAPH
-        if together:
-            size = samples_at_once(problem, width)
-        keeps = problem.num_samples * each <= problem.memory_budget // 2
-        kept: list[RowProduct] = []
-        for batch in problem.batches(size):
-            by_hand = chain_product(problem, self._chain, batch, self.kind) if self._chain else None
-            product = by_hand or PRODUCTS[self.kind](BatchGraph(problem, batch, together))
-            if keeps:
-                kept.append(product)
+    def _batches(self) -> Iterator[RowProduct]:
+        """The product of every batch, in one pass over the data; all of them are kept if they fit the budget."""
+        engine, problem = self.engine, self.problem
+        kept = engine.compiled if engine.compiled is not None else self._kept
+        if kept is not None:
+            yield from kept
+            return
+        made: list[RowProduct] = []
+        for batch in problem.batches(engine.batch_size):
+            closed_form = mlp_product(problem, engine.layers, batch, self.kind) if engine.layers else None
+            product = closed_form or PRODUCTS[self.kind](BatchGraph(problem, batch, engine.vectorised))
+            if engine.keeps_batches:
+                made.append(product)
             yield product
-        self._stored = kept if keeps else None
-
-
-def _seconds(products: list[RowProduct], row: Tensor) -> float:
-    """Of a product over all batches, the better of two."""
-    spent = []
-    for _ in range(2):
-        start = time.perf_counter()
-        for product in products:
-            product(row)
-        spent.append(time.perf_counter() - start)
-    return min(spent)
+        self._kept = made if engine.keeps_batches else None
 
 
 def hessian_product(problem: Problem, part: str, vectors: Tensor) -> Tensor:
     """The product of one of the three Hessians with the columns of (num_parameters, count) vectors, by autograd."""
-    return BlockProducts(problem, part, by_hand=False)(vectors)
+    return BlockProducts(problem, part, ("autograd",))(vectors)
 
 
 def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
-    """The largest entry of the product with every other sample alone, of those that one batch holds.
+    """The largest entry of the product with every other sample alone, of those in one batch.
 
     Where samples cancel each other (the functional Hessian of a linear network at a least-squares solution is zero),
     their sum is rounding, and this is what it is small against.
@@ -199,4 +222,4 @@ def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
 def columns_at_once(problem: Problem) -> int:
     """Vectors of a block that, with their copies, take at most half of the budget."""
     each = _COPIES * problem.num_parameters * problem.parameters.element_size()
-    return max(1, min(_BLOCK, problem.memory_budget // (2 * each)))
+    return rows_that_fit(problem.memory_budget // 2, each, _BLOCK)

@@ -1,6 +1,5 @@
-"""Layer by layer: the two factors of a layer, their Kronecker product, and the layer's true Hessian."""
+"""Layer by layer: the two Kronecker factors of a layer, their product, and the exact Hessian of the layer."""
 
-from hessmap.hessians import exact_diagonal
 from hessmap.layers.comparison import (
     BestKronecker,
     autocorrelation,
@@ -12,12 +11,14 @@ from hessmap.layers.curvature_choice import full_curvature_work
 from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
 from hessmap.layers.factors import PATCH_RULES, LayerFactors, PatchRule, layer_factors
 from hessmap.layers.hessian import CompressedHessian, LayerHessian, LayerPlan, layer_hessian, plan_layer_hessian
+from hessmap.layers.kfac import CurvatureBlock, KroneckerCurvature, kronecker_curvature
+from hessmap.layers.kfac_error import kronecker_error
 from hessmap.layers.kronecker import FactorPairs, KroneckerProduct, kronecker_approximation, product_of_factors
 from hessmap.layers.layer import Layer, find_layer, layer_names
 from hessmap.layers.softmax import (
+    DownstreamWeights,
     LogitGradients,
-    Tail,
-    fully_connected_tail,
+    downstream_weights,
     logit_gradients,
     mean_output_hessian,
     require_logits,
@@ -27,7 +28,10 @@ __all__ = [
     "PATCH_RULES",
     "BestKronecker",
     "CompressedHessian",
+    "CurvatureBlock",
+    "DownstreamWeights",
     "FactorPairs",
+    "KroneckerCurvature",
     "KroneckerProduct",
     "Layer",
     "LayerFactors",
@@ -35,16 +39,16 @@ __all__ = [
     "LayerPlan",
     "LogitGradients",
     "PatchRule",
-    "Tail",
     "autocorrelation",
     "best_kronecker_product",
     "class_outliers",
     "decoupling",
-    "exact_diagonal",
+    "downstream_weights",
     "find_layer",
     "full_curvature_work",
-    "fully_connected_tail",
     "kronecker_approximation",
+    "kronecker_curvature",
+    "kronecker_error",
     "layer_eigenpairs",
     "layer_eigenpairs_bytes",
     "layer_factors",

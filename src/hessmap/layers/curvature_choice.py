@@ -1,9 +1,8 @@
-"""Whether outputs are piecewise linear in a tensor, read off the nodes of autograd's graph.
+"""Which second derivative a layer needs: Gauss-Newton alone, or with the functional term.
 
-Behind a layer whose outputs enter nothing but such operations, second derivatives of the network are zero wherever they
-exist, whatever the data.
-
-Which second derivative a layer needs: decided by the structure of autograd's graph, or by all data."""
+If all operations after a layer are piecewise linear, second derivatives of the network vanish wherever they exist, and
+Gauss-Newton is exact for all data. That is read from the nodes of autograd's graph; otherwise all data are checked.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.layers.batches import (
     Curvature,
     LayerBatch,
-    functional_slope,
+    functional_gradient,
     layer_batch,
     perturbed_outputs,
     samples_at_once,
@@ -43,14 +42,20 @@ _QUOTIENTS = "Div NativeBatchNorm"
 
 
 def is_piecewise_linear(outputs: Tensor, place: Tensor) -> bool:
-    """Whether every operation between a leaf and the outputs is known to be piecewise linear in it.
+    """Check whether every operation between a leaf and the outputs is known to be piecewise linear in the leaf.
 
-    False where that is not known, which says nothing.
+    Args:
+        outputs: Outputs with their graph.
+        place: Leaf of the graph.
 
-    >>> import torch
-    >>> x = torch.ones(3, requires_grad=True)
-    >>> is_piecewise_linear(2 * torch.relu(x).sum(), x), is_piecewise_linear((x * torch.relu(x)).sum(), x)
-    (True, False)
+    Returns:
+        True if it is proven; False if an operation is not known, in which case nothing follows.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(3, requires_grad=True)
+        >>> is_piecewise_linear(2 * torch.relu(x).sum(), x), is_piecewise_linear((x * torch.relu(x)).sum(), x)
+        (True, False)
     """
     depends = _dependent_nodes(outputs.grad_fn, place)
     return all(
@@ -94,31 +99,43 @@ _ROUNDING = 64  # units of rounding below which a term of a sample's second deri
 
 
 @dataclass(frozen=True)
-class NeededCurvature:
-    """Which second derivative is needed, the largest rank it had in the outputs of a sample, and whether its rows have
-    signs."""
+class CurvatureChoice:
+    """Which second derivative a layer needs.
+
+    Attributes:
+        curvature: "gauss_newton" or "full".
+        rank: Largest rank in the outputs of the compared samples.
+        has_signs: Whether rows have signs.
+    """
 
     curvature: Curvature
     rank: int
     has_signs: bool
 
 
-def needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
-    """Gauss-Newton where G^T A G is all of M on every sample, else the full derivative; found once per problem.
+def choose_curvature(problem: Problem, layer: Layer) -> CurvatureChoice:
+    """Choose Gauss-Newton if G^T A G is all of M on every sample, else the full derivative; cached per problem.
 
-    That it is all is proven by the operations behind the layer (all of them piecewise linear), or else shown by a pass
-    over all data, which ends at the first batch with a sample that has more. The layer's structure is compared with one
-    autograd product on a few samples, to 1e-10 relative: a layer that differs has a use of its weight that was not
-    seen.
+    Gauss-Newton is chosen if the operations after the layer are proven piecewise linear, or if a pass over all data
+    finds no sample with a functional term (it ends at the first batch with one). The layer's structure is compared with
+    one autograd product on a few samples, to 1e-10 relative; a difference means that a use of its weight was missed.
     """
     key = f"curvature of layer '{layer.name}', bias {layer.with_bias}"
-    return problem.find_once(key, lambda: _needed_curvature(problem, layer))
+    return problem.find_once(key, lambda: _choose_curvature(problem, layer))
 
 
 @torch.inference_mode(False)
 def full_curvature_work(problem: Problem, layer: Layer) -> float:
-    """The samples times the cube of what leaves a layer, which decomposing the full second derivative of every sample
-    goes with; 0 where all operations behind the layer are piecewise linear, so that nobody needs it."""
+    """Estimate the work of decomposing the full second derivative of every sample.
+
+    Args:
+        problem: Problem that the layer belongs to.
+        layer: Layer, from ``find_layer``.
+
+    Returns:
+        Number of samples times the cube of the layer's output size; 0 if all operations after the layer are piecewise
+        linear, so that the full second derivative is never needed.
+    """
     outputs, _, perturbation = perturbed_outputs(problem, layer, problem.few_samples(1)[0])
     if is_piecewise_linear(outputs, perturbation):
         return 0.0
@@ -127,7 +144,7 @@ def full_curvature_work(problem: Problem, layer: Layer) -> float:
 
 @torch.inference_mode(False)
 @twice_differentiable()
-def _needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
+def _choose_curvature(problem: Problem, layer: Layer) -> CurvatureChoice:
     few = problem.few_samples(_FEW)
     vector = random_direction(problem, layer)
     expected = autograd_product(problem, layer, few, vector)
@@ -135,21 +152,21 @@ def _needed_curvature(problem: Problem, layer: Layer) -> NeededCurvature:
     if disagreement(batch_product(batch, vector), expected) <= tolerance(problem.dtype):
         curved = _curved_samples(problem, layer, few)
         if curved is None:
-            return NeededCurvature("gauss_newton", batch.rows.shape[1], batch.signs is not None)
+            return CurvatureChoice("gauss_newton", batch.rows.shape[1], batch.signs is not None)
         batch = layer_batch(problem, layer, "full", curved)
-        return NeededCurvature("full", batch.rows.shape[1], True)
+        return CurvatureChoice("full", batch.rows.shape[1], True)
     batch = layer_batch(problem, layer, "full", few)
     error = disagreement(batch_product(batch, vector), expected)
     if error <= tolerance(problem.dtype):
-        return NeededCurvature("full", batch.rows.shape[1], True)
+        return CurvatureChoice("full", batch.rows.shape[1], True)
     got = f"for '{layer.name}' they differ by {error:.1e}"
-    remedy = "Its weight may act in a way that is not seen; use loss_hessian(problem).block instead"
+    remedy = "Its weight may have a use that was missed; use loss_hessian(problem).block instead"
     must = f"the layer's structure and autograd must agree to {tolerance(problem.dtype):g}"
     raise UnsupportedNetwork(sentence(must, got, remedy))
 
 
 def _curved_samples(problem: Problem, layer: Layer, few: Batch) -> Batch | None:
-    """Some samples whose M is more than G^T A G; None if there are none in all data."""
+    """Some samples whose M is more than G^T A G; None if there are none."""
     outputs, _, perturbation = perturbed_outputs(problem, layer, few[0])
     if is_piecewise_linear(outputs, perturbation):
         return None
@@ -161,25 +178,26 @@ def _curved_samples(problem: Problem, layer: Layer, few: Batch) -> Batch | None:
 
 
 def _has_functional_term(problem: Problem, layer: Layer, batch: Batch) -> Tensor:
-    """Of every sample, whether sum_c (dloss/dout_c) d2 out_c / dz2 is more than the rounding of its M, by products of
-    both with a random vector."""
+    """For each sample, whether sum_c (dloss/dout_c) d2 out_c / dz2 exceeds the rounding of its M, by products of both
+    with a random vector.
+    """
     data, targets, weights = batch
     outputs, _, perturbation = perturbed_outputs(problem, layer, data)
     vector = random_vector(layer.output_size, problem.dtype).to(outputs.device).expand(1, *perturbation.shape)
     residual = (weights[:, None] * problem.loss.gradient(outputs.detach(), targets)).to(outputs.dtype)
-    slope = functional_slope(outputs, perturbation, residual)
-    sizes = vjp_rows([slope], [perturbation], [vector], together=False)[0][0].abs().amax(1)
+    gradient = functional_gradient(outputs, perturbation, residual)
+    sizes = vjp_rows([gradient], [perturbation], [vector], together=False)[0][0].abs().amax(1)
     if not bool(sizes.any()):
         return sizes > 0
     with torch.enable_grad():
         risk = problem.loss.risk(outputs, targets, weights)
-        (slope,) = torch.autograd.grad(risk, [perturbation], create_graph=True, materialize_grads=True)
-    whole = vjp_rows([slope], [perturbation], [vector], together=False)[0][0].abs().amax(1)
+        (gradient,) = torch.autograd.grad(risk, [perturbation], create_graph=True, materialize_grads=True)
+    whole = vjp_rows([gradient], [perturbation], [vector], together=False)[0][0].abs().amax(1)
     return sizes > _ROUNDING * torch.finfo(problem.dtype).eps * whole
 
 
 def batch_product(batch: LayerBatch, vector: Tensor) -> Tensor:
-    """H v on some samples from the structure, as a matrix of the weight's shape."""
+    """H v on some samples from the layer's structure, as a matrix of the weight's shape."""
     stored = StoredPatches(batch) if batch.layer.is_plain else stored_jacobians(batch)
     return stored.product(vector[None])[0]
 
@@ -193,13 +211,13 @@ def autograd_product(problem: Problem, layer: Layer, batch: Batch, vector: Tenso
     with torch.enable_grad():
         outputs = problem.forward(problem.named | dict(zip(names, values, strict=True)), data)
         risk = (weights * problem.loss.value(outputs, targets)).sum()
-        slopes = torch.autograd.grad(risk, values, create_graph=True, materialize_grads=True)
+        gradients = torch.autograd.grad(risk, values, create_graph=True, materialize_grads=True)
     directions = [part[None] for part in _parts(layer, vector, values)]
-    return _matrix(layer, [part[0] for part in vjp_rows(slopes, values, directions, together=False)])
+    return _matrix(layer, [part[0] for part in vjp_rows(gradients, values, directions, together=False)])
 
 
 def _parts(layer: Layer, matrix: Tensor, values: list[Tensor]) -> list[Tensor]:
-    """A matrix of the weight's shape as the weight and, with it, the bias."""
+    """Split a matrix of the weight's shape into weight and bias."""
     if not layer.with_bias:
         return [matrix.reshape(values[0].shape)]
     weight, bias = (matrix[:-1], matrix[-1]) if layer.is_transposed else (matrix[:, :-1], matrix[:, -1])
@@ -216,4 +234,4 @@ def _matrix(layer: Layer, parts: list[Tensor]) -> Tensor:
 
 
 def random_direction(problem: Problem, layer: Layer) -> Tensor:
-    return random_vector(layer.size, problem.dtype).reshape(layer.weight_shape)
+    return random_vector(layer.size, problem.dtype).reshape(layer.weight_shape).to(problem.device)

@@ -1,4 +1,4 @@
-"""Top eigenpairs of a layer Hessian, along the directions that it acts on."""
+"""Top eigenpairs of a layer Hessian, restricted to the directions it acts on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.layers.hessian import CompressedHessian, LayerHessian
-from hessmap.linalg import touched_memory
 from hessmap.measurement import (
     Reference,
-    basis_bytes,
     eigenpairs_bytes,
     reachable_tolerance,
     rounding_unit,
@@ -41,19 +39,35 @@ def layer_eigenpairs(
     block_size: int = BLOCK_SIZE,
     seed: int = 0,
 ) -> EigenpairsMeasurement:
-    """The largest eigenpairs of a layer Hessian, by ``top_eigenpairs``.
+    """Compute the largest eigenpairs of a layer Hessian by ``top_eigenpairs``.
 
-    Outputs and inputs that the Hessian never acts on (dead units, inputs that are always zero or tied to others) are
-    left out. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it. ``residual_check`` is
-    of the whole Hessian in float64; if it is too large, the shortcuts were wrong and are undone. The default tolerance
-    is 1e-8, and 1e-5 for a Hessian in float32.
+    Args:
+        hessian: Layer Hessian, from ``layer_hessian``.
+        count: Number of eigenpairs.
+        tolerance: Bound on the residuals. Defaults to 1e-8, or 1e-5 for a Hessian in float32.
+        relative_to: "norm" (of the operator) or "eigenvalue": what the tolerance is relative to. Defaults to "norm".
+        block_size: Vectors per Lanczos block. Defaults to 8.
+        seed: Seed of the start block. Defaults to 0.
 
-    >>> import torch, hessmap as hm
-    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
-    >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
-    >>> found = layer_eigenpairs(hm.layer_hessian(problem, "0"), 2)
-    >>> found.eigenvectors.shape, found.converged
-    ((12, 2), True)
+    Returns:
+        EigenpairsMeasurement: eigenvalues (descending), eigenvectors, residuals, ``converged``.
+
+    Raises:
+        InvalidInput: If ``count`` exceeds the size of the layer or the number of samples.
+
+    Notes:
+        Outputs and inputs that the Hessian never acts on (dead units, inputs that are always zero or linearly
+        dependent) are left out. At a tolerance of 1e-6 or more products are in float32, whose rounding is below it.
+        ``residual_check`` is computed with the whole Hessian in float64; if it is too large, the iteration is repeated
+        without these shortcuts.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+        >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+        >>> found = layer_eigenpairs(hm.layer_hessian(problem, "0"), 2)
+        >>> found.eigenvectors.shape, found.converged
+        ((12, 2), True)
     """
     require_layer_hessian(hessian)
     samples, size = hessian.num_samples, hessian.size
@@ -90,10 +104,16 @@ def require_layer_hessian(given: object) -> None:
 def layer_eigenpairs_bytes(
     hessian: LayerHessian, count: int, *, tolerance: float = 1e-8, block_size: int = BLOCK_SIZE
 ) -> int:
-    """The memory that ``layer_eigenpairs`` will take beside the Hessian itself (``hessian.plan.stored_bytes``).
+    """Predict the memory of ``layer_eigenpairs``, beyond the Hessian itself (``hessian.plan.stored_bytes``).
 
-    The larger of its two steps: the iteration, and the vectors found in all directions again, beside the memory of the
-    iteration's basis that is kept for the next one.
+    Args:
+        hessian: Layer Hessian, from ``layer_hessian``.
+        count: Number of eigenpairs.
+        tolerance: Bound on the residuals. Defaults to 1e-8.
+        block_size: Vectors per Lanczos block. Defaults to 8.
+
+    Returns:
+        Bytes of the larger of its two steps: the iteration, and the expansion of the eigenvectors to all directions.
     """
     require_layer_hessian(hessian)
     count, tolerance = checked_count("count", count), checked_number("tolerance", tolerance)
@@ -102,8 +122,7 @@ def layer_eigenpairs_bytes(
     precision = _iteration_precision(hessian, tolerance)
     copy = hessian.stored_bytes if bases is None else hessian.compressed_bytes(*_shape(bases))
     copy = copy * precision.itemsize // 8 if bases is not None or precision == torch.float32 else 0
-    basis = basis_bytes(size, count, width, precision)
-    last = 0 if bases is None else 8 * count * (size + hessian.size) + touched_memory.kept_bytes(basis)
+    last = 0 if bases is None else 8 * count * (size + hessian.size)
     return copy + max(eigenpairs_bytes(size, count, width, precision), last)
 
 
@@ -134,12 +153,15 @@ def _size_along(hessian: LayerHessian, bases: Bases | None) -> int:
 
 
 def _active_directions(hessian: LayerHessian) -> Bases | None:
-    """Orthonormal columns that span the directions of outputs, and of inputs, that the Hessian acts on at all; None if
-    those are nearly all of them. Terms of both signs are added as if they were positive: their traces may cancel."""
+    """Orthonormal columns that span the outputs and inputs that the Hessian acts on; None if those are nearly all of
+    them.
+
+    Terms of both signs are added as positive: their traces may cancel.
+    """
     identities = [torch.eye(size, dtype=torch.float64) for size in hessian.weight_shape]
     shares = (
-        hessian.contracted_inputs(identities[1], without_signs=True),
-        hessian.contracted_outputs(identities[0], without_signs=True),
+        hessian.contract_inputs(identities[1], without_signs=True),
+        hessian.contract_outputs(identities[0], without_signs=True),
     )
     bases = _range(shares[0], rounding_unit(hessian)), _range(shares[1], rounding_unit(hessian))
     is_smaller = prod(_shape(bases)) <= _MOST_OF_THEM * hessian.size
@@ -155,10 +177,10 @@ def _range(matrix: Tensor, eps: float) -> Tensor:
 
 
 def _with_check(hessian: LayerHessian, found: EigenpairsMeasurement, bases: Bases | None) -> EigenpairsMeasurement:
-    """Eigenpairs of the whole Hessian, with one float64 product of a random mixture of them as a check.
+    """Eigenpairs of the whole Hessian, checked by one float64 product with a random mixture of them.
 
-    What that shows beyond the claimed residuals is rounding of cheaper products, which goes with the size of a product:
-    it is added to each of them in proportion to its eigenvalue.
+    An excess over the claimed residuals is rounding of cheaper products; it is distributed in proportion to the
+    eigenvalues.
     """
     vectors = torch.from_numpy(found.eigenvectors)
     vectors = vectors if bases is None else _in_all_directions(vectors, *bases)

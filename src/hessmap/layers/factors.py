@@ -1,4 +1,4 @@
-"""The two factors of a layer: the second moment of its inputs and the mean second derivative in its outputs."""
+"""The two Kronecker factors of a layer: second moment of its inputs, mean second derivative in its outputs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from hessmap.errors import require_name
 from hessmap.layers.batches import Curvature, LayerBatch, layer_batches
-from hessmap.layers.curvature_choice import needed_curvature
+from hessmap.layers.curvature_choice import choose_curvature
 from hessmap.layers.layer import Layer, find_layer
+from hessmap.linalg import to_host, widest_dtype
 from hessmap.problem import LayerUse, Problem
 
 PatchRule = Literal["uncorrelated_patches", "mean_patch"]
@@ -21,11 +22,16 @@ PATCH_RULES: tuple[PatchRule, ...] = get_args(PatchRule)
 
 @dataclass(frozen=True, eq=False)
 class LayerFactors:
-    """E[x x^T] and E[M] of a layer, where H = E[M (x) x x^T]; float64 tensors.
+    """E[x x^T] and E[M] of a layer, where H = E[M (x) x x^T].
 
-    ``input_factor`` (inputs x inputs) and ``output_factor`` (outputs x outputs) multiply to an approximation of the
-    layer Hessian. ``mean_input`` is E[x]; for a convolution ``mean_patches`` (positions x inputs) is the mean of every
-    patch, and ``mean_input`` their mean.
+    Attributes:
+        layer: The layer.
+        patch_rule: How positions are combined, see ``layer_factors``.
+        curvature: "gauss_newton" or "full": which second derivative M is.
+        input_factor: E[x x^T], (inputs, inputs), float64 on the host.
+        output_factor: E[M], (outputs, outputs), float64 on the host.
+        mean_patches: Mean patch at each position, (positions, inputs), float64 on the host.
+        num_samples: Number of samples that were averaged.
     """
 
     layer: Layer
@@ -38,37 +44,49 @@ class LayerFactors:
 
     @property
     def mean_input(self) -> Tensor:
+        """E[x], the mean of ``mean_patches`` over positions."""
         return self.mean_patches.mean(0)
 
 
 def layer_factors(
     problem: Problem, name: str, *, with_bias: bool = False, patch_rule: PatchRule = "uncorrelated_patches"
 ) -> LayerFactors:
-    """The factors of the layer of that name (as in ``model.named_modules()``).
+    """Compute the Kronecker factors E[x x^T] and E[M] of a layer.
 
-    M is the second derivative of the loss in the layer's outputs: G^T A G behind piecewise-linear maps, the full one
-    otherwise. ``with_bias`` extends the input by a one, so that the factors are those of [W, b].
+    Args:
+        problem: Problem that the layer belongs to.
+        name: Name of the layer, as in ``model.named_modules()``.
+        with_bias: Extend the input by a one, so that the factors are those of [W, b]. Defaults to False.
+        patch_rule: How the P positions of a sample (convolutions, tokens) are combined. Defaults to
+            "uncorrelated_patches": E[sum_p x_p x_p^T] and (1/P) E[sum_p M_pp], the normalisation of Grosse & Martens
+            (2016) and equation 35 of Wu et al. (2022, "Dissecting Hessian"). "mean_patch": E[xbar xbar^T] and
+            E[sum_pq M_pq], where xbar is the mean patch: the derivatives of all positions together.
 
-    Where a sample passes the weight at P positions (convolutions, tokens), two rules are known:
+    Returns:
+        LayerFactors: both factors and the mean patches.
 
-    "uncorrelated_patches": E[sum_p x_p x_p^T] and (1/P) E[sum_p M_pp], the normalisation of Grosse & Martens (2016)
-        and equation 35 of Wu et al. (2022, "Dissecting Hessian"). Its equation 33 needs rows ordered (class, position)
-        by channel; a plain reshape of its N mixes positions with channels.
-    "mean_patch": E[xbar xbar^T] and E[sum_pq M_pq], xbar the mean patch: the derivatives of all positions together.
+    Raises:
+        InvalidInput: If there is no such layer or rule.
+        UnsupportedNetwork: If the layer's structure is not supported, or differs from autograd.
 
-    Where groups of outputs have inputs of their own (grouped convolutions, scales of normalisations, the projections of
-    attention to different tokens), the input factor is the mean over the groups.
+    Notes:
+        M is the second derivative of the loss in the layer's outputs: G^T A G if all operations after the layer are
+        piecewise linear, the full one otherwise. If groups of outputs have inputs of their own (grouped convolutions,
+        scales of normalisations, projections of different tokens), the input factor is the mean over the groups.
+        Equation 33 of Wu et al. needs rows ordered (class, position) by channel; a plain reshape of its N mixes
+        positions with channels.
 
-    >>> import torch, hessmap as hm
-    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
-    >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
-    >>> factors = layer_factors(problem, "0")
-    >>> factors.output_factor.shape, factors.input_factor.shape
-    (torch.Size([4, 4]), torch.Size([3, 3]))
+    Example:
+        >>> import torch, hessmap as hm
+        >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+        >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+        >>> factors = layer_factors(problem, "0")
+        >>> factors.output_factor.shape, factors.input_factor.shape
+        (torch.Size([4, 4]), torch.Size([3, 3]))
     """
     require_name("patch_rule", patch_rule, PATCH_RULES)
     layer = find_layer(problem, name, with_bias)
-    curvature = needed_curvature(problem, layer).curvature
+    curvature = choose_curvature(problem, layer).curvature
     sums = FactorSums(problem, layer, patch_rule)
     for batch in layer_batches(problem, layer, curvature):
         sums.add(batch)
@@ -76,38 +94,40 @@ def layer_factors(
 
 
 class FactorSums:
-    """Both factors of a layer, summed batch by batch in float64."""
+    """Both factors of a layer, accumulated batch by batch in float64."""
 
     def __init__(self, problem: Problem, layer: Layer, patch_rule: PatchRule) -> None:
         inputs = layer.num_inputs + layer.with_bias
         self.layer = layer
         self.patch_rule = patch_rule
         self.num_samples = problem.num_samples
-        self.mass = float(problem.weights.sum())
+        self.total_weight = float(problem.weights.sum())
         self.input_factor = torch.zeros(inputs, inputs, dtype=torch.float64)
         self.output_factor = torch.zeros(layer.num_outputs, layer.num_outputs, dtype=torch.float64)
         positions = layer.num_positions if layer.is_plain else 1
         self.mean_patches = torch.zeros(positions, inputs, dtype=torch.float64)
 
     def add(self, batch: LayerBatch) -> None:
-        weights = batch.weights.double() / self.mass
+        """Add a batch; its moments are formed on its device, the sums are on the host."""
+        dtype = widest_dtype(batch.rows.device)
+        weights = batch.weights.to(dtype) / self.total_weight
         if self.layer.is_plain:
-            self._add(weights, batch.inputs.double(), 1.0)
-            self.output_factor += _output_moment(batch, batch.rows.double(), self.patch_rule)
+            self._add(weights, batch.inputs.to(dtype), 1.0)
+            self.output_factor += to_host(_output_moment(batch, batch.rows.to(dtype), self.patch_rule))
             return
-        uses = list(self.layer.outputs_by_use(batch.rows[:, :, 0].double()))
-        for (use, _), features in zip(uses, self.layer.features_by_use(batch.entering.double()), strict=True):
+        uses = list(self.layer.outputs_by_use(batch.rows[:, :, 0].to(dtype)))
+        for (use, _), features in zip(uses, self.layer.features_by_use(batch.flat_inputs.to(dtype)), strict=True):
             for patches in features:
                 ones = patches.new_ones(*patches.shape[:2], int(self.layer.with_bias))
                 self._add(weights, torch.cat([patches, ones], 2), 1 / (len(uses) * use.num_groups))
         for rows in _rows_of_all_outputs(self.layer, uses):
-            self.output_factor += _output_moment(batch, rows, self.patch_rule)
+            self.output_factor += to_host(_output_moment(batch, rows, self.patch_rule))
 
     def _add(self, weights: Tensor, patches: Tensor, share: float) -> None:
-        """Add the moments of what enters, (samples, positions, inputs)."""
+        """Add the moments of patches (samples, positions, inputs)."""
         means = share * torch.einsum("n,npa->pa", weights, patches)
-        self.mean_patches += means if self.layer.is_plain else means.mean(0)
-        self.input_factor += share * _input_moment(patches, weights, self.patch_rule)
+        self.mean_patches += to_host(means if self.layer.is_plain else means.mean(0))
+        self.input_factor += share * to_host(_input_moment(patches, weights, self.patch_rule))
 
     def factors(self, curvature: Curvature) -> LayerFactors:
         return LayerFactors(
@@ -122,8 +142,10 @@ class FactorSums:
 
 
 def _rows_of_all_outputs(layer: Layer, uses: Sequence[tuple[LayerUse, Tensor]]) -> list[Tensor]:
-    """Rows (samples, rank, positions, outputs) over all outputs of the layer: uses that have as many positions are
-    taken together, so that their second derivatives in each other's outputs count."""
+    """Rows (samples, rank, positions, outputs) over all outputs of the layer.
+
+    Uses with equal numbers of positions are combined, so that second derivatives in each other's outputs are included.
+    """
     found: dict[int, Tensor] = {}
     for use, rows in uses:
         whole = found.setdefault(use.num_positions, rows.new_zeros(*rows.shape[:3], layer.num_outputs))
@@ -132,7 +154,7 @@ def _rows_of_all_outputs(layer: Layer, uses: Sequence[tuple[LayerUse, Tensor]]) 
 
 
 def _output_numbers(layer: Layer, use: LayerUse) -> Tensor:
-    """Which outputs of the layer a use has."""
+    """Indices of the layer's outputs that a use computes."""
     entries = use.weight_entries
     if entries is None:
         return torch.arange(layer.num_outputs)

@@ -1,4 +1,4 @@
-"""The Kronecker product of a layer's two factors, which knows its spectrum from theirs."""
+"""The Kronecker product of a layer's two factors, with its spectrum from theirs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ _RANK_TOLERANCE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class FactorPairs:
-    """The leading eigenpairs of a Kronecker product: values in descending order, and which pair of factor eigenvectors
-    each is the product of (positions in the factors' own descending order)."""
+    """Leading eigenpairs of a Kronecker product.
+
+    Attributes:
+        eigenvalues: Eigenvalues in descending order.
+        output_index: For each, the index of the eigenvector of the output factor (descending order).
+        input_index: For each, the index of the eigenvector of the input factor (descending order).
+    """
 
     eigenvalues: Tensor
     output_index: Tensor
@@ -29,9 +34,18 @@ class FactorPairs:
 class KroneckerProduct(SymmetricOperator):
     """output_factor (x) input_factor, over matrices of shape (outputs, inputs) flattened row by row.
 
-    >>> made = KroneckerProduct(torch.diag(torch.tensor([3.0, 1.0]).double()), torch.eye(2).double())
-    >>> made.leading(3).eigenvalues.tolist(), made.trace, made.rank
-    ([3.0, 3.0, 1.0], 8.0, 4)
+    Args:
+        output_factor: Symmetric matrix (outputs, outputs).
+        input_factor: Symmetric matrix (inputs, inputs).
+        layout: Names and shapes of the parameters. Defaults to None.
+
+    Raises:
+        InvalidInput: If a factor is not square.
+
+    Example:
+        >>> product = KroneckerProduct(torch.diag(torch.tensor([3.0, 1.0]).double()), torch.eye(2).double())
+        >>> product.leading(3).eigenvalues.tolist(), product.trace, product.rank
+        ([3.0, 3.0, 1.0], 8.0, 4)
     """
 
     def __init__(self, output_factor: Tensor, input_factor: Tensor, layout: Layout | None = None) -> None:
@@ -41,6 +55,7 @@ class KroneckerProduct(SymmetricOperator):
         self.output_factor = output_factor
         self.input_factor = input_factor
         self.layout = layout
+        self.device = output_factor.device
 
     @property
     def weight_shape(self) -> tuple[int, int]:
@@ -51,8 +66,10 @@ class KroneckerProduct(SymmetricOperator):
         return len(self.output_factor) * len(self.input_factor)
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        matrices = vectors.T.reshape(-1, *self.weight_shape)
-        return (self.output_factor @ matrices @ self.input_factor).reshape(len(matrices), -1).T
+        dtype = torch.promote_types(vectors.dtype, self.output_factor.dtype)
+        matrices = vectors.T.reshape(-1, *self.weight_shape).to(self.device, dtype)
+        product = (self.output_factor @ matrices @ self.input_factor).reshape(len(matrices), -1).T
+        return product.to(vectors.device)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         return torch.outer(self.output_factor.diagonal(), self.input_factor.diagonal()).flatten()
@@ -78,17 +95,17 @@ class KroneckerProduct(SymmetricOperator):
 
     @property
     def norm(self) -> float:
-        """The spectral norm."""
+        """Spectral norm."""
         return float(self.output_eigenpairs[0].abs().max() * self.input_eigenpairs[0].abs().max())
 
     @property
     def rank(self) -> int:
-        """Product of the factors' numerical ranks, each relative to its norm at 1e-12."""
+        """Product of the factors' numerical ranks, each with a threshold of 1e-12 of its norm."""
         ranks = [_rank(values) for values, _ in (self.output_eigenpairs, self.input_eigenpairs)]
         return ranks[0] * ranks[1]
 
     def leading(self, count: int) -> FactorPairs:
-        """The largest eigenvalues and the pairs of factor eigenvectors that they belong to."""
+        """The ``count`` largest eigenvalues, and the pairs of factor eigenvectors they belong to."""
         size = self.size
         require(0 < count <= size, f"count must lie between 1 and the size {size}", f"got {count}")
         values = self.output_eigenpairs[0][:, None] * self.input_eigenpairs[0][None, :]
@@ -98,7 +115,7 @@ class KroneckerProduct(SymmetricOperator):
         return FactorPairs(values.flatten()[order], order // width, order % width)
 
     def eigenvectors(self, pairs: FactorPairs) -> Tensor:
-        """The eigenvectors of some pairs as columns, u_i (x) v_j."""
+        """Eigenvectors u_i (x) v_j of some pairs, as columns."""
         left = self.output_eigenpairs[1][:, pairs.output_index]
         right = self.input_eigenpairs[1][:, pairs.input_index]
         return (left[:, None, :] * right[None, :, :]).reshape(self.size, -1)
@@ -123,20 +140,41 @@ class KroneckerProduct(SymmetricOperator):
 def kronecker_approximation(
     problem: Problem, name: str, *, with_bias: bool = False, patch_rule: PatchRule = "uncorrelated_patches"
 ) -> KroneckerProduct:
-    """E[M] (x) E[x x^T] of a layer: its Hessian if M and x x^T were uncorrelated (Wu et al. 2022, equation 3).
+    """Approximate a layer Hessian by E[M] (x) E[x x^T], exact if M and x x^T are uncorrelated (Wu et al. 2022, equation
+    3).
 
-    >>> import torch, hessmap as hm
-    >>> problem = hm.Problem(torch.nn.Linear(3, 2, bias=False), "squared", torch.randn(9, 3), torch.randn(9, 2))
-    >>> exact = hm.layer_hessian(problem, hm.layer_names(problem)[0]).to_dense()
-    >>> bool(torch.allclose(kronecker_approximation(problem, hm.layer_names(problem)[0]).to_dense(), exact))
-    True
+    Args:
+        problem: Problem that the layer belongs to.
+        name: Name of the layer, as in ``model.named_modules()``.
+        with_bias: Extend the weight by the layer's bias. Defaults to False.
+        patch_rule: How positions are combined, see ``layer_factors``. Defaults to "uncorrelated_patches".
+
+    Returns:
+        KroneckerProduct: an operator with the eigenpairs of both factors.
+
+    Raises:
+        UnsupportedNetwork: If the layer's structure is not supported.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> problem = hm.Problem(torch.nn.Linear(3, 2, bias=False), "squared", torch.randn(9, 3), torch.randn(9, 2))
+        >>> exact = hm.layer_hessian(problem, hm.layer_names(problem)[0]).to_dense()
+        >>> bool(torch.allclose(kronecker_approximation(problem, hm.layer_names(problem)[0]).to_dense(), exact))
+        True
     """
     return product_of_factors(layer_factors(problem, name, with_bias=with_bias, patch_rule=patch_rule))
 
 
 def product_of_factors(factors: LayerFactors) -> KroneckerProduct:
-    """The Kronecker product of factors that were found before, over the weight as it is stored: for one that is stored
-    as inputs x outputs (an embedding), the factors change places."""
+    """Form the Kronecker product of two factors.
+
+    Args:
+        factors: Factors of a layer, from ``layer_factors``.
+
+    Returns:
+        KroneckerProduct over the weight as it is stored: if it is stored as inputs x outputs (an embedding), the
+        factors are exchanged.
+    """
     first, second = factors.output_factor, factors.input_factor
     if factors.layer.is_transposed:
         first, second = second, first

@@ -1,7 +1,7 @@
-"""Which layers a problem has, and what enters and leaves one of them, read off the recording of its model.
+"""The layers of a problem, read from the trace of its model.
 
-A layer is a weight whose entries act once per forward pass (in a linear map, a convolution, an embedding, as the scale
-of a normalisation): its Hessian is made of the inputs and of second derivatives in the outputs.
+A layer is a weight each of whose entries is used once per forward pass (in a linear map, a convolution, an embedding,
+or as the scale of a normalisation). Its Hessian follows from its inputs and second derivatives in its outputs.
 """
 
 from __future__ import annotations
@@ -16,28 +16,33 @@ from torch import Tensor
 from hessmap.errors import UnsupportedNetwork, sentence, unknown_name
 from hessmap.linalg import Layout
 from hessmap.problem import (
-    Inputs,
     Kind,
-    LayerCall,
     LayerUse,
     Problem,
     Recording,
-    num_rows,
     recording_of,
-    replay,
-    require_problem,
+    require_samples,
     require_true_derivatives,
 )
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer of a problem: m outputs (channels) from n inputs (entries of a patch) at every position of a sample.
+    """A layer of a problem: m outputs (channels) of n inputs (entries of a patch) at every position of a sample.
 
-    ``uses`` are the calls of its weight by their number in the recording: one, or several of which each has rows of its
-    own (attention projects queries, keys and values by slices of one weight). ``is_transposed`` says that the weight is
-    stored as inputs x outputs. ``with_bias`` extends the input by a one, so that the bias is the last column of an
-    m x (n + 1) weight, or its last row where the weight is transposed.
+    Attributes:
+        name: Name of the layer, as in ``model.named_modules()``.
+        weight: Name of its weight among the problem's parameters.
+        bias: Name of its bias, or None.
+        kind: "linear", "convolution", "embedding", "normalisation" or "elementwise".
+        num_outputs: Outputs of the whole weight (m).
+        num_inputs: Inputs of the whole weight, without the bias (n).
+        num_positions: Positions (pixels, tokens) at which a sample uses the weight.
+        uses: Calls that use the weight, with their numbers in the trace: one, or several on disjoint rows (attention
+            projects queries, keys and values by slices of one weight).
+        is_transposed: Whether the weight is stored as inputs x outputs.
+        with_bias: Whether the input is extended by a one, so that the bias is the last column of an m x (n + 1) weight
+            (the last row if the weight is transposed).
     """
 
     name: str
@@ -53,13 +58,13 @@ class Layer:
 
     @property
     def is_plain(self) -> bool:
-        """One use of the whole weight in its own order, in which all outputs share the inputs."""
+        """Whether the whole weight is used once, in its stored order, and all outputs share the inputs."""
         use = self.uses[0][1]
         return len(self.uses) == 1 and use.num_groups == 1 and use.kind != "embedding" and use.weight_entries is None
 
     @property
     def weight_shape(self) -> tuple[int, int]:
-        """The weight as a matrix, as it is stored, with its bias."""
+        """Shape of the stored weight as a matrix, including its bias."""
         inputs = self.num_inputs + self.with_bias
         return (inputs, self.num_outputs) if self.is_transposed else (self.num_outputs, inputs)
 
@@ -69,30 +74,34 @@ class Layer:
 
     @property
     def input_size(self) -> int:
-        """Numbers that enter per sample."""
+        """Number of inputs per sample."""
         return sum(use.input_size for _, use in self.uses)
 
     @property
     def output_size(self) -> int:
-        """Numbers that leave per sample."""
+        """Number of outputs per sample."""
         return sum(use.num_positions * use.num_outputs for _, use in self.uses)
 
     @property
     def layout(self) -> Layout:
-        """One block: the weight, or with its bias as a last column the extended weight [W, b]."""
+        """One block: the weight, or the extended weight [W, b]."""
         name = f"[{self.weight}, {self.bias}]" if self.with_bias else self.weight
         return Layout(((name, self.weight_shape),))
 
-    def unfolded_inputs(self, entering: Tensor) -> Tensor:
-        """What the weight of a plain layer multiplies, (samples, positions, inputs), and a one for a bias.
+    def unfolded_inputs(self, flat_inputs: Tensor) -> Tensor:
+        """Return the vectors that the weight of a plain layer multiplies.
 
-        ``entering`` is (samples, input_size), what each sample sends in.
+        Args:
+            flat_inputs: Inputs of the layer, (samples, input_size).
+
+        Returns:
+            Patches (samples, positions, inputs), with a one appended for a bias.
         """
-        rows = self.uses[0][1].features(entering)[0]
+        rows = self.uses[0][1].features(flat_inputs)[0]
         return torch.cat([rows, rows.new_ones(*rows.shape[:2], 1)], 2) if self.with_bias else rows
 
     def outputs_by_use(self, values: Tensor) -> Iterator[tuple[LayerUse, Tensor]]:
-        """Values (.., output_size) of every use as (.., positions, outputs)."""
+        """Split values (.., output_size) by use: (.., positions, outputs) for each."""
         start = 0
         for _, use in self.uses:
             size = use.num_positions * use.num_outputs
@@ -100,19 +109,19 @@ class Layer:
             yield use, part.reshape(*values.shape[:-1], use.num_positions, use.num_outputs)
             start += size
 
-    def features_by_use(self, entering: Tensor) -> Iterator[Tensor]:
-        """(groups, samples, positions, inputs) of every use."""
+    def features_by_use(self, flat_inputs: Tensor) -> Iterator[Tensor]:
+        """Features (groups, samples, positions, inputs) of every use."""
         start = 0
         for _, use in self.uses:
-            yield use.features(entering[:, start : start + use.input_size])
+            yield use.features(flat_inputs[:, start : start + use.input_size])
             start += use.input_size
 
-    def jacobians(self, entering: Tensor, rows: Tensor) -> Tensor:
-        """The matrices sum_p row_p x_p^T, (samples, rank, size), of rows (samples, rank, output_size)."""
+    def jacobians(self, flat_inputs: Tensor, rows: Tensor) -> Tensor:
+        """Matrices sum_p row_p x_p^T, (samples, rank, size), for rows (samples, rank, output_size)."""
         count, rank = rows.shape[:2]
         weight = rows.new_zeros(count, rank, self.num_outputs * self.num_inputs)
         bias = rows.new_zeros(count, rank, self.num_outputs)
-        parts = zip(self.outputs_by_use(rows), self.features_by_use(entering), strict=True)
+        parts = zip(self.outputs_by_use(rows), self.features_by_use(flat_inputs), strict=True)
         for (use, own), features in parts:
             grouped = own.reshape(count, rank, use.num_positions, use.num_groups, -1)
             found = torch.einsum("nrpgo,gnpi->nrgoi", grouped, features).flatten(2)
@@ -130,14 +139,22 @@ class Layer:
 
 
 def layer_names(problem: Problem) -> tuple[str, ...]:
-    """The layers that ``layer_factors`` and ``layer_hessian`` can treat, in order of execution.
+    """List the layers that ``layer_factors`` and ``layer_hessian`` support, in order of execution.
 
-    >>> import torch, hessmap as hm
-    >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
-    >>> layer_names(hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,))))
-    ('0', '2')
+    Args:
+        problem: Problem whose model is traced.
+
+    Returns:
+        Names of the layers, as in ``model.named_modules()``.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+        >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+        >>> layer_names(problem)
+        ('0', '2')
     """
-    require_problem(problem)
+    require_samples(problem, "a layer's inputs and outputs")
     recording = recording_of(problem)
     weights = (use.weight.name for use in recording.uses if use.weight is not None)
     return tuple(
@@ -148,8 +165,29 @@ def layer_names(problem: Problem) -> tuple[str, ...]:
 
 
 def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
-    """The layer of that name, or a sentence that says why it is none."""
-    require_problem(problem)
+    """Look up a layer of a problem by its name.
+
+    Args:
+        problem: Problem whose model is traced.
+        name: Name of the layer, as in ``model.named_modules()``.
+        with_bias: Extend the weight by the layer's bias. Defaults to False.
+
+    Returns:
+        The layer: its sizes, its parameters and the calls that use them.
+
+    Raises:
+        InvalidInput: If there is no module of that name.
+        UnsupportedNetwork: If the weight is shared, is used in an operation that is not a known layer, or has no bias
+            although ``with_bias`` is set.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> model = hm.FullyConnected((3, 4, 2), activation="relu").build(seed=0)
+        >>> problem = hm.Problem(model, "cross_entropy", torch.randn(9, 3), torch.randint(2, (9,)))
+        >>> find_layer(problem, "2").num_inputs
+        4
+    """
+    require_samples(problem, "a layer Hessian")
     require_true_derivatives(problem)
     if not isinstance(name, str):
         raise unknown_name("layer", name, layer_names(problem))
@@ -163,7 +201,7 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
         raise _unsupported_error(must, got, problem)
     reason = _why_no_layer(recording, weight, problem.layout.shape(weight))
     if reason:
-        raise _unsupported_error("a layer must act once: outputs are then linear in its weight", reason, problem)
+        raise _unsupported_error("the weight of a layer must be used once per forward pass", reason, problem)
     found = ((number, use) for number, use in enumerate(recording.uses) if weight in use.parameters)
     uses = tuple((number, use) for number, use in found if use.is_differentiable)
     biases = {use.bias.name for _, use in uses if use.bias is not None}
@@ -178,14 +216,14 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
 
 
 def _outputs_and_inputs(use: LayerUse, shape: tuple[int, ...], output_axis: int | None) -> tuple[int, int]:
-    """Of the whole weight, of which a use may have a part."""
+    """Sizes of the whole weight, of which a use may take a part."""
     if use.kind in ("normalisation", "elementwise"):
         return prod(shape), 1
     return (shape[1], shape[0]) if output_axis == 1 else (shape[0], prod(shape[1:]))
 
 
 def _output_axis(use: LayerUse, shape: tuple[int, ...]) -> int | None:
-    """Along which axis of the stored weight its outputs lie; None if its entries act in another order."""
+    """Axis of the stored weight along which its outputs lie; None if its entries are in another order."""
     entries = use.weight_entries
     if entries is None:
         return 0
@@ -197,31 +235,15 @@ def _output_axis(use: LayerUse, shape: tuple[int, ...]) -> int | None:
 
 
 def name_of_layer(weight: str) -> str:
-    """
-    >>> name_of_layer("encoder.0.weight"), name_of_layer("attention.in_proj_weight"), name_of_layer("gain")
-    ('encoder.0', 'attention.in_proj', 'gain')
+    """Name of the layer that a weight belongs to.
+
+    Example:
+        >>> name_of_layer("encoder.0.weight"), name_of_layer("attention.in_proj_weight"), name_of_layer("gain")
+        ('encoder.0', 'attention.in_proj', 'gain')
     """
     if weight == "weight":
         return ""
     return weight.removesuffix("_weight") if weight.endswith("_weight") else weight.removesuffix(".weight")
-
-
-def layer_inputs_and_outputs(
-    problem: Problem, layer: Layer, inputs: Inputs, perturbation: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The outputs of the network, and what entered the layer, (samples, input_size), where a perturbation (samples,
-    output_size) is added to what leaves it."""
-    count, entering = num_rows(inputs), dict[int, Tensor]()
-    uses = dict(layer.uses)
-    parts = dict(zip(uses, (part.mT for _, part in layer.outputs_by_use(perturbation)), strict=True))
-
-    def at_use(number: int, call: LayerCall) -> Tensor:
-        entering[number] = uses[number].sample_inputs(call.inputs, count, problem.dtype)
-        outputs = call.outputs()
-        return outputs + uses[number].row_outputs(parts[number], tuple(outputs.shape))
-
-    outputs = replay(problem, recording_of(problem), inputs, uses, at_use)
-    return outputs, torch.cat([entering[number] for number in uses], 1)
 
 
 def _unsupported_error(must: str, got: str, problem: Problem) -> UnsupportedNetwork:
@@ -230,28 +252,28 @@ def _unsupported_error(must: str, got: str, problem: Problem) -> UnsupportedNetw
 
 
 def _why_no_layer(recording: Recording, weight: str, shape: tuple[int, ...]) -> str:
-    """Why the uses of a weight are no layer; empty if they are."""
+    """Reason why the uses of a weight do not form a layer; empty if they do."""
     uses = [use for use in recording.uses_of(weight) if use.is_differentiable]
     name = name_of_layer(weight)
     if not uses:
         return f"the outputs do not depend on '{name}'"
     if weight not in recording.structured_names:
         unknown = next((use for use in uses if not use.is_structured), uses[0])
-        return f"the weight of '{name}' acts through '{unknown.operation}', of which the samples are not known"
+        return f"the weight of '{name}' is used in '{unknown.operation}', where the sample axis could not be identified"
     parts = [use for use in uses if use.weight is not None and use.weight.name == weight]
     if len(parts) < len(uses):
-        return f"'{name}' acts as a shift"
+        return f"'{name}' is used as a bias"
     if not _are_disjoint(parts):
         return f"the weight of '{name}', or an entry of it, is used more than once in one forward pass"
     axes = {_output_axis(use, shape) for use in parts}
     _, num_inputs = _outputs_and_inputs(parts[0], shape, min(axes, key=str))
     if None in axes or len(axes) > 1 or any(use.num_inputs != num_inputs for use in parts):
-        return f"the weight of '{name}' acts in slices that have some of its inputs each"
+        return f"the weight of '{name}' is used in slices that take different inputs"
     return ""
 
 
 def _are_disjoint(uses: list[LayerUse]) -> bool:
-    """The whole weight once, or slices of it, none of which overlap."""
+    """Whether the uses take the whole weight once, or slices of it that do not overlap."""
     entries = [use.weight_entries for use in uses]
     if any(places is None for places in entries):
         return len(entries) == 1

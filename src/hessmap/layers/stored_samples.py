@@ -1,16 +1,10 @@
-"""A layer seen along some directions of its outputs and inputs.
+"""Sums over samples of signed outer products: the terms of a layer Hessian.
 
-Sums over samples of signed outer products of matrices J = sum_p row_p x_p^T: what a layer Hessian is made of.
+    H = sum sign vec(J) vec(J)^T,    J = sum_p row_p x_p^T of shape (outputs, inputs), one per sample and row
 
-    H = sum sign vec(J) vec(J)^T,    J of shape (outputs, inputs), one per sample and row of its output curvature
-
-A batch is stored as rows and inputs ("patches": J is never formed) or as the matrices J themselves ("jacobians"),
-whichever multiplies with fewer flops.
-
-One allocation for what a layer Hessian holds, filled batch by batch.
-
-Tensors of every batch for themselves would lie between the temporaries of the next ones; what these leave is then too
-short for the batch after, and the memory of the process grows with every batch, to several times what is held.
+A batch is stored as rows and inputs ("patches": J is never formed) or as the matrices J ("jacobians"), whichever needs
+fewer flops per product. All samples are stored in one allocation that is filled batch by batch: one allocation per
+batch, between the temporaries of the next ones, fragments the heap to several times what is stored.
 """
 
 from __future__ import annotations
@@ -29,7 +23,7 @@ from hessmap.problem import LayerUse, ParameterPart
 
 
 def restricted_layer(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
-    """The layer restricted to some directions of its outputs and inputs: a linear one over as many positions."""
+    """The layer restricted to some directions of its outputs and inputs: linear, with the same positions."""
     number, use = layer.uses[0]
     sizes = outputs.shape[1], inputs.shape[1]
     restricted = LayerUse(
@@ -70,11 +64,15 @@ class StoredPatches:
         return self.batch.layer
 
     @property
+    def device(self) -> torch.device:
+        return self.batch.rows.device
+
+    @property
     def num_bytes(self) -> int:
-        return sum(_bytes_of(held) for held in (self.batch.rows, self.batch.entering, self.batch.signs))
+        return sum(_bytes_of(held) for held in (self.batch.rows, self.batch.flat_inputs, self.batch.signs))
 
     def compressed_bytes(self, num_outputs: int, num_inputs: int) -> int:
-        """What ``compressed`` takes in the present format: patches are then unfolded."""
+        """Bytes of ``compressed`` in the present dtype, with unfolded patches."""
         samples, rank, positions = self.batch.rows.shape[:3]
         return self.batch.rows.element_size() * samples * positions * (rank * num_outputs + num_inputs) + _bytes_of(
             self.batch.signs
@@ -104,27 +102,27 @@ class StoredPatches:
         """The same for U^T J V: rows and inputs in coordinates along the columns of U and V."""
         samples, rank, positions = self.batch.rows.shape[:3]
         precision = precision or self.batch.rows.dtype
-        entering = torch.empty(samples, positions * inputs.shape[1], dtype=precision)
-        rows = torch.empty(samples, rank, positions, outputs.shape[1], dtype=precision)
+        flat_inputs = inputs.new_empty(samples, positions * inputs.shape[1], dtype=precision)
+        rows = inputs.new_empty(samples, rank, positions, outputs.shape[1], dtype=precision)
         start = 0
         for part in parts(self.batch, self._largest_entries, _CACHED):
             place = slice(start, start + len(part.rows))
-            entering[place] = (part.inputs @ inputs).flatten(1)
+            flat_inputs[place] = (part.inputs @ inputs).flatten(1)
             rows[place] = part.rows @ outputs
             start = place.stop
         signs = None if self.batch.signs is None else self.batch.signs.to(precision)
         layer = restricted_layer(self.batch.layer, outputs, inputs)
-        return StoredPatches(replace(self.batch, layer=layer, entering=entering, rows=rows, signs=signs))
+        return StoredPatches(replace(self.batch, layer=layer, flat_inputs=flat_inputs, rows=rows, signs=signs))
 
     def without_signs(self) -> StoredPatches:
         """The sum of the same terms, all of them positive."""
         return StoredPatches(replace(self.batch, signs=None))
 
-    def single(self) -> StoredPatches:
-        """The same in float32."""
+    def to_float32(self) -> StoredPatches:
+        """The same terms in float32."""
         signs = None if self.batch.signs is None else self.batch.signs.float()
         return StoredPatches(
-            replace(self.batch, entering=self.batch.entering.float(), rows=self.batch.rows.float(), signs=signs)
+            replace(self.batch, flat_inputs=self.batch.flat_inputs.float(), rows=self.batch.rows.float(), signs=signs)
         )
 
     def jacobian_parts(self) -> Iterator[StoredJacobians]:
@@ -132,7 +130,7 @@ class StoredPatches:
         for part in parts(self.batch, self.batch.rows.shape[1] * self.batch.layer.size, _LARGEST):
             yield stored_jacobians(part)
 
-    def contracted_inputs(self, matrix: Tensor) -> Tensor:
+    def contract_inputs(self, matrix: Tensor) -> Tensor:
         """sum sign J C J^T for a matrix C over inputs."""
         outputs = self.batch.layer.num_outputs
         total = matrix.new_zeros(outputs, outputs)
@@ -142,7 +140,7 @@ class StoredPatches:
             total += rows.flatten(0, 2).T @ part.signed_values(between[:, None] @ rows).flatten(0, 2)
         return total
 
-    def contracted_outputs(self, matrix: Tensor) -> Tensor:
+    def contract_outputs(self, matrix: Tensor) -> Tensor:
         """sum sign J^T B J for a matrix B over outputs."""
         size = self.batch.layer.weight_shape[1]
         total = matrix.new_zeros(size, size)
@@ -161,11 +159,21 @@ class StoredPatches:
 
 @dataclass(frozen=True)
 class StoredJacobians:
-    """The matrices J of some samples, flat, and their signs: one large product."""
+    """Matrices J of some samples, flat, and their signs: a product is one GEMM.
+
+    Attributes:
+        layer: The layer.
+        flat: The matrices, (samples * rank, outputs * inputs).
+        signs: Their signs, (samples * rank,); None if all are positive.
+    """
 
     layer: Layer
     flat: Tensor  # (samples * rank, outputs * inputs)
     signs: Tensor | None
+
+    @property
+    def device(self) -> torch.device:
+        return self.flat.device
 
     @property
     def num_bytes(self) -> int:
@@ -192,7 +200,7 @@ class StoredJacobians:
     def compressed(self, outputs: Tensor, inputs: Tensor, precision: torch.dtype | None = None) -> StoredJacobians:
         precision = precision or self.flat.dtype
         layer = restricted_layer(self.layer, outputs, inputs)
-        flat = torch.empty(len(self.flat), layer.size, dtype=precision)
+        flat = self.flat.new_empty(len(self.flat), layer.size, dtype=precision)
         start = 0
         for part in self.jacobian_parts(_CACHED):
             place = slice(start, start + len(part.flat))
@@ -203,7 +211,7 @@ class StoredJacobians:
     def without_signs(self) -> StoredJacobians:
         return replace(self, signs=None)
 
-    def single(self) -> StoredJacobians:
+    def to_float32(self) -> StoredJacobians:
         return StoredJacobians(self.layer, self.flat.float(), None if self.signs is None else self.signs.float())
 
     def jacobian_parts(self, entries: int = _LARGEST) -> Iterator[StoredJacobians]:
@@ -213,14 +221,14 @@ class StoredJacobians:
             place = slice(start, start + step)
             yield StoredJacobians(self.layer, self.flat[place], None if self.signs is None else self.signs[place])
 
-    def contracted_inputs(self, matrix: Tensor) -> Tensor:
+    def contract_inputs(self, matrix: Tensor) -> Tensor:
         size = self.layer.weight_shape[0]
         total = matrix.new_zeros(size, size)
         for part in self.jacobian_parts(_CACHED):
             total += (part.signed_values(part.matrices @ matrix) @ part.matrices.mT).sum(0)
         return total
 
-    def contracted_outputs(self, matrix: Tensor) -> Tensor:
+    def contract_outputs(self, matrix: Tensor) -> Tensor:
         size = self.layer.weight_shape[1]
         total = matrix.new_zeros(size, size)
         for part in self.jacobian_parts(_CACHED):
@@ -228,7 +236,7 @@ class StoredJacobians:
         return total
 
 
-Stored = StoredPatches | StoredJacobians
+SampleTerms = StoredPatches | StoredJacobians
 
 
 def _bytes_of(values: Tensor | None) -> int:
@@ -240,7 +248,7 @@ def _by_position(values: Tensor) -> Tensor:
     return values.transpose(1, 2).flatten(2)
 
 
-def stored_product(stored: list[Stored], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
+def stored_product(stored: list[SampleTerms], weight_shape: tuple[int, int], penalty: float, vectors: Tensor) -> Tensor:
     """The product of the sum of some stored parts, and of a multiple of the identity, with columns."""
     matrices = vectors.T.reshape(-1, *weight_shape)
     product = sum((part.product(matrices) for part in stored[1:]), stored[0].product(matrices)).flatten(1).T
@@ -254,17 +262,17 @@ def stored_jacobians(batch: LayerBatch) -> StoredJacobians:
         left = batch.rows.mT.reshape(samples, rank * outputs, positions)
         flat = (left @ batch.inputs).view(samples * rank, batch.layer.size)
     else:
-        flat = batch.layer.jacobians(batch.entering, batch.rows[:, :, 0]).view(samples * rank, batch.layer.size)
+        flat = batch.layer.jacobians(batch.flat_inputs, batch.rows[:, :, 0]).view(samples * rank, batch.layer.size)
     return StoredJacobians(batch.layer, flat, None if batch.signs is None else batch.signs.flatten())
 
 
 def parts(batch: LayerBatch, entries_per_sample: int, largest: int) -> list[LayerBatch]:
-    """A batch in pieces whose largest temporary has so many entries."""
+    """Split a batch so that the largest temporary has at most ``largest`` entries."""
     step = max(1, largest // entries_per_sample)
     return [
         LayerBatch(
             batch.layer,
-            batch.entering[start : start + step],
+            batch.flat_inputs[start : start + step],
             batch.weights[start : start + step],
             batch.rows[start : start + step],
             None if batch.signs is None else batch.signs[start : start + step],
@@ -277,10 +285,10 @@ Form = Literal["patches", "jacobians"]
 
 
 class SampleStore:
-    """Room for all samples at the rank that is expected.
+    """Storage for all samples at the expected rank.
 
-    Samples of a smaller rank get rows of zeros, and samples without signs signs of one. The first batch of a larger
-    rank, or with signs where there were none, opens room for those that are left.
+    Samples of smaller rank are padded with rows of zeros, samples without signs with ones. The first batch of larger
+    rank, or with signs where there were none, opens a new allocation for the remaining samples.
     """
 
     def __init__(self, layer: Layer, form: Form, num_samples: int, rank: int) -> None:
@@ -290,10 +298,10 @@ class SampleStore:
         self._num_left = num_samples
         self._num_filled = 0
         self._buffers: dict[str, Tensor] = {}
-        self._closed: list[Stored] = []
+        self._closed: list[SampleTerms] = []
 
     def add(self, batch: LayerBatch) -> None:
-        """Copy a batch behind those before."""
+        """Append a batch."""
         count, rank = batch.rows.shape[:2]
         gets_signs = batch.signs is not None and bool(self._buffers) and "signs" not in self._buffers
         if rank > self._rank or gets_signs:
@@ -304,20 +312,20 @@ class SampleStore:
             batch = replace(batch, signs=batch.rows.new_ones(count, rank))
         for name, values in self._by_sample(_widened_batch(batch, self._rank)).items():
             if name not in self._buffers:
-                self._buffers[name] = torch.empty(self._num_left, *values.shape[1:], dtype=values.dtype)
+                self._buffers[name] = values.new_empty(self._num_left, *values.shape[1:])
             self._buffers[name][place] = values
         self._num_filled += count
         self._num_left -= count
 
     @property
-    def stored(self) -> list[Stored]:
-        """What was added, as few parts as there were ranks."""
+    def stored(self) -> list[SampleTerms]:
+        """The stored terms, one part per allocation."""
         if not self._num_filled:
             return self._closed
         filled = {name: buffer[: self._num_filled] for name, buffer in self._buffers.items()}
         signs = filled.get("signs")
         if self.form == "patches":
-            batch = LayerBatch(self.layer, filled["entering"], filled["weights"], filled["rows"], signs)
+            batch = LayerBatch(self.layer, filled["flat_inputs"], filled["weights"], filled["rows"], signs)
             return [*self._closed, StoredPatches(batch)]
         flat = filled["matrices"].flatten(0, 1)
         return [*self._closed, StoredJacobians(self.layer, flat, None if signs is None else signs.flatten())]
@@ -325,7 +333,7 @@ class SampleStore:
     def _by_sample(self, batch: LayerBatch) -> dict[str, Tensor]:
         signs = {} if batch.signs is None else {"signs": batch.signs}
         if self.form == "patches":
-            return {"entering": batch.entering, "weights": batch.weights, "rows": batch.rows} | signs
+            return {"flat_inputs": batch.flat_inputs, "weights": batch.weights, "rows": batch.rows} | signs
         return {"matrices": stored_jacobians(batch).flat.view(*batch.rows.shape[:2], self.layer.size)} | signs
 
 

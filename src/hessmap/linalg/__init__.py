@@ -1,18 +1,24 @@
 """Linear operators and their numerics, without networks: layout, Lanczos, orthogonalisation, memory."""
 
-from hessmap.linalg.agreement import disagreement, random_vector, tolerance
-from hessmap.linalg.fallbacks import Fallbacks, is_answerable, reason_of
+from hessmap.linalg.devices import (
+    device_random_states,
+    has_float64,
+    restore_device_random_states,
+    seed_devices,
+    to_host,
+    widest_dtype,
+)
 from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
 from hessmap.linalg.layout import Layout
 from hessmap.linalg.memory import (
     available_bytes,
     checked_budget,
+    empty,
     is_out_of_memory,
     readable_bytes,
     require_memory,
+    rows_that_fit,
     storage_address,
-    touched_memory,
-    unwritten,
 )
 from hessmap.linalg.norms import (
     Floats,
@@ -24,9 +30,27 @@ from hessmap.linalg.norms import (
     largest_entry,
     singular_values,
 )
-from hessmap.linalg.operator import KEPT, DenseOperator, LinearOperator, Places, SymmetricBlock, SymmetricOperator
+from hessmap.linalg.operator import (
+    KEPT,
+    DenseOperator,
+    LinearOperator,
+    Places,
+    PrincipalBlock,
+    SymmetricBlock,
+    SymmetricOperator,
+    as_operator,
+)
 from hessmap.linalg.orthogonalisation import inner_matrix, orthonormal_columns
 from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.linalg.shortcuts import (
+    Fallbacks,
+    checked_shortcut,
+    disagreement,
+    is_answerable,
+    random_vector,
+    reason_of,
+    tolerance,
+)
 
 __all__ = [
     "KEPT",
@@ -38,17 +62,23 @@ __all__ = [
     "LinearOperator",
     "ParallelLanczos",
     "Places",
+    "PrincipalBlock",
     "ScaledProduct",
     "SymmetricBlock",
     "SymmetricOperator",
+    "as_operator",
     "asymmetry",
     "available_bytes",
     "centred_singular_values",
     "checked_budget",
+    "checked_shortcut",
     "column_norms",
     "count_above",
+    "device_random_states",
     "disagreement",
+    "empty",
     "frobenius_norm",
+    "has_float64",
     "inner_matrix",
     "is_answerable",
     "is_out_of_memory",
@@ -58,10 +88,13 @@ __all__ = [
     "readable_bytes",
     "reason_of",
     "require_memory",
+    "restore_device_random_states",
+    "rows_that_fit",
+    "seed_devices",
     "singular_values",
     "spectral_norm",
     "storage_address",
+    "to_host",
     "tolerance",
-    "touched_memory",
-    "unwritten",
+    "widest_dtype",
 ]

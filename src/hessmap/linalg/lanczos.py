@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from hessmap.linalg.memory import unwritten
+from hessmap.linalg.memory import empty
 from hessmap.linalg.orthogonalisation import (
     MeasuredOrthogonality,
     OrthogonalityEstimate,
@@ -44,9 +44,9 @@ class LanczosProcess(ABC):
         self.product = product
         self.size = product.size
         self.dimension = 0
-        self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype)
+        self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype, device=product.device)
         self.coupling = torch.zeros(*spaces, 0, 0, dtype=torch.float64)
-        self._vectors = unwritten((*spaces, num_stored, self.size), precision)
+        self._vectors = _empty_on(product.device, (*spaces, num_stored, self.size), precision)
         self._projected = torch.zeros(*spaces, capacity, capacity, dtype=torch.float64)
 
     @property
@@ -111,6 +111,11 @@ class LanczosProcess(ABC):
             self._projected[..., new, new] = (corner + corner.mT) / 2
 
 
+def _empty_on(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """On the host, pages that are not written to take no memory."""
+    return empty(shape, dtype) if device.type == "cpu" else torch.empty(shape, dtype=dtype, device=device)
+
+
 _NEGLIGIBLE = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
 _PIECE = 4096  # entries of every vector that are combined at a time
 
@@ -145,7 +150,7 @@ class BlockLanczos(LanczosProcess):
         super().__init__(product, (), capacity, capacity, precision)
         self.generator = generator
         self.norm = 0.0
-        self.orthogonality = MeasuredOrthogonality(self.size) if is_semi else None
+        self.orthogonality = MeasuredOrthogonality(self.size, product.device) if is_semi else None
         self._num_near: int | None = None  # of the last vectors, in which the image of the block has parts; None: all
         self._is_closed = True  # the operator leads out of the basis into the block alone
 
@@ -166,7 +171,7 @@ class BlockLanczos(LanczosProcess):
         """Begin with some directions, filled up to a width; or go on with them, which must lie beside the basis."""
         most = self.size - self.dimension
         largest = float(rows.abs().max()) if rows.numel() else 0.0
-        rows = (rows / (largest or 1.0)).to(self.product.dtype)
+        rows = (rows / (largest or 1.0)).to(self.block)
         found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
         self.block = self._with_random_directions(found, width)
         self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
@@ -188,7 +193,7 @@ class BlockLanczos(LanczosProcess):
     def restrict(self, values: Tensor, vectors: Tensor) -> None:
         """A thick restart: keep some Ritz vectors alone; the block and its coupling stay."""
         kept = vectors.shape[1]
-        mixture = vectors.T.to(self.precision)
+        mixture = vectors.T.to(self._vectors)
         for part in pieces(self.size, _PIECE):  # in place, a few entries of every vector at a time
             self._vectors[:kept, part] = mixture @ self.basis[:, part]
         self.coupling = self.coupling @ vectors
@@ -200,8 +205,8 @@ class BlockLanczos(LanczosProcess):
 
     def combine(self, vectors: Tensor) -> Tensor:
         """Vectors of the basis as vectors of the whole space, one a column."""
-        whole = unwritten((vectors.shape[1], self.size), torch.float64)
-        mixture = vectors.T.to(self.precision)
+        whole = _empty_on(self.product.device, (vectors.shape[1], self.size), torch.float64)
+        mixture = vectors.T.to(self._vectors)
         for part in pieces(self.size, _PIECE):
             whole[:, part] = mixture @ self.basis[:, part]
         return whole.T
@@ -236,7 +241,7 @@ class BlockLanczos(LanczosProcess):
         if self.generator is None or missing <= 0:
             return found
         random = torch.randn(missing, self.size, generator=self.generator, dtype=self.product.dtype)
-        return torch.cat([found, self._beside(random, found, missing)])
+        return torch.cat([found, self._beside(random.to(found.device), found, missing)])
 
     def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
         """Directions of rows, random or of length one, without their parts in the basis and in the block."""

@@ -1,80 +1,15 @@
-"""Memory that was written to before, kept for the next large array of its size.
-
-A large array is given back to the system when nobody holds it any more, and a virtual machine may give it back to its
-host (Linux: free page reporting). The first touch of the next one was then seen to take 1 to 4 ms a megabyte, as long
-as finding the Hessian that is written there.
-
-How many bytes there are, how many a problem may use, and a refusal that says what to do instead."""
+"""Available memory, the budget of a problem, and the error for what does not fit."""
 
 from __future__ import annotations
 
 import os
-import weakref
 from pathlib import Path
-from threading import RLock
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import HessmapError, TooLarge, number_or_none, require, sentence, short_text
-
-_SMALLEST = 2**25  # bytes; what is smaller is kept by the allocator
-_MOST = 2**29  # bytes that are kept at once
-
-
-class TouchedMemory:
-    """Arrays that nobody holds any more, up to ``most`` bytes of them, the latest ones."""
-
-    def __init__(self, smallest: int = _SMALLEST, most: int = _MOST) -> None:
-        self.smallest = smallest
-        self.most = most
-        self._free: list[NDArray[Any]] = []
-        self._lock = RLock()  # an array may be dropped while another one is taken
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(owner.nbytes for owner in self._free)
-
-    def kept_bytes(self, size: int) -> int:
-        """How many bytes of an array of this size stay when nobody holds it any more."""
-        return size if self.smallest <= size <= self.most else 0
-
-    def array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        """An array, not set to anything, which must be given to ``torch.from_numpy`` and not be seen otherwise: numpy's
-        own views of it would not keep it from being used again."""
-        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        if not self.kept_bytes(size):
-            return np.empty(shape, dtype)
-        owner = self._taken(size)
-        owner = np.empty(size, np.uint8) if owner is None else owner
-        seen: NDArray[Any] = owner.view(dtype).reshape(shape)
-        weakref.finalize(seen, self._keep, owner).atexit = False
-        return seen
-
-    def give_back(self) -> None:
-        """Let go of all of it."""
-        with self._lock:
-            self._free.clear()
-
-    def _taken(self, size: int) -> NDArray[Any] | None:
-        with self._lock:
-            for place in reversed(range(len(self._free))):
-                if self._free[place].nbytes == size:
-                    return self._free.pop(place)
-        return None
-
-    def _keep(self, owner: NDArray[Any]) -> None:
-        with self._lock:
-            self._free.append(owner)
-            while self.num_bytes > self.most:
-                self._free.pop(0)
-
-
-touched_memory = TouchedMemory()
-
 
 WORKERS_VARIABLE = "HESSMAP_WORKERS"  # how many processes share the memory; set for the workers of a study
 _LARGEST_BUDGET, _SMALLEST_BUDGET = 2**33, 2**26
@@ -115,22 +50,37 @@ def readable_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def unwritten(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory for a large matrix or long vectors, not set to anything; that of one that nobody holds any more is used
-    again (``touched_memory``).
+def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialised tensor in the memory of the machine, for a large matrix or long vectors.
 
-    numpy asks the system for huge pages from 4 MiB on (Linux), torch does not. The first touch of 45 MB was seen to
-    take 64 to 85 ms in small pages and 18 to 29 in huge ones, as much as the product that the memory was for.
+    numpy asks Linux for huge pages from 4 MiB on, torch does not: the first touch of 45 MB took 64 to 85 ms in small
+    pages and 18 to 29 in huge ones, as long as the product that the memory was for.
     """
     if dtype not in (torch.float32, torch.float64):
         return torch.empty(shape, dtype=dtype)
-    return torch.from_numpy(touched_memory.array(shape, np.float64 if dtype == torch.float64 else np.float32))
+    return torch.from_numpy(np.empty(shape, np.float64 if dtype == torch.float64 else np.float32))
+
+
+def rows_that_fit(budget: float, bytes_per_row: float, most: int) -> int:
+    """How many rows (samples, vectors) are taken at once: as many as fit, at least one.
+
+    Args:
+        budget: Bytes that all rows together may take.
+        bytes_per_row: Bytes of one row.
+        most: Number of rows beyond which nothing is gained.
+
+    Returns:
+        int: A number between 1 and ``most``.
+
+    Example:
+        >>> rows_that_fit(1000, 300, 10), rows_that_fit(1000, 3000, 10), rows_that_fit(1000, 3, 10)
+        (3, 1, 10)
+    """
+    return max(1, min(most, int(budget // max(1, bytes_per_row))))
 
 
 def require_memory(what: str, needed: int, alternative: str) -> None:
     """Raise TooLarge, with the bytes and the alternative, unless that much memory is available."""
-    if needed > available_bytes():
-        touched_memory.give_back()
     available = available_bytes()
     if needed > available:
         must = f"{what} must fit the memory, {readable_bytes(available)} of which are available"

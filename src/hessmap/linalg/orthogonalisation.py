@@ -31,29 +31,32 @@ def pieces(size: int, length: int = _PIECE) -> list[slice]:
 
 
 def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
-    """left right^T of rows, in float64. Rows in float32 are multiplied piece by piece and the pieces added in float64:
-    a matrix product adds up all entries in the format of its factors."""
+    """left right^T of rows, on the host in float64.
+
+    Rows in float32 are multiplied piece by piece and the pieces added in float64: a matrix product adds up all entries
+    in the format of its factors.
+    """
     right = right.to(left.dtype)
     if left.dtype == torch.float64:
-        return left @ right.T
-    found = torch.zeros(len(left), len(right), dtype=torch.float64)
+        return (left @ right.T).cpu()
+    found = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
     if len(left) <= _FEW:
         for one, other in zip(_in_pieces(left), _in_pieces(right), strict=True):
             found += torch.bmm(one.transpose(0, 1), other.permute(1, 2, 0)).sum(0, dtype=torch.float64)
-        return found
+        return found.cpu()
     for piece in pieces(left.shape[1]):
         found += left[:, piece] @ right[:, piece].T
-    return found
+    return found.cpu()
 
 
 def row_lengths(rows: Tensor) -> Tensor:
-    """The lengths of the last axis, in float64, adding up float32 piece by piece as well."""
+    """The lengths of the last axis, on the host in float64, adding up float32 piece by piece as well."""
     if rows.dtype == torch.float64:
         whole: Tensor = torch.linalg.vector_norm(rows, dim=-1)
-        return whole
+        return whole.cpu()
     lengths = [torch.linalg.vector_norm(pieces, dim=-1).double() for pieces in _in_pieces(rows)]
     found: Tensor = torch.linalg.vector_norm(torch.cat(lengths, -1), dim=-1)
-    return found
+    return found.cpu()
 
 
 def _in_pieces(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -91,16 +94,16 @@ def _inner_matrix_like(rows: Tensor, vectors: Tensor) -> Tensor:
     """vectors rows^T in the format of the rows, without a copy of all vectors in it."""
     if vectors.dtype == rows.dtype:
         return inner_matrix(vectors, rows)
-    parts = (vectors[:, piece].to(rows.dtype) @ rows[:, piece].T for piece in pieces(rows.shape[1]))
+    parts = ((vectors[:, piece].to(rows.dtype) @ rows[:, piece].T).cpu() for piece in pieces(rows.shape[1]))
     return sum(parts, torch.zeros(()))
 
 
 def _take_out(rows: Tensor, vectors: Tensor, shares: Tensor, dtype: torch.dtype) -> None:
     """rows - shares^T vectors, in place; multiplied in a format, without a copy of all vectors in it."""
     if vectors.dtype == rows.dtype:
-        rows.addmm_(shares.T.to(rows.dtype), vectors, alpha=-1)
+        rows.addmm_(shares.T.to(rows), vectors, alpha=-1)
         return
-    shares = shares.T.to(dtype)
+    shares = shares.T.to(rows.device, dtype)
     for piece in pieces(rows.shape[1]):
         rows[:, piece] -= shares @ vectors[:, piece].to(dtype)
 
@@ -126,7 +129,7 @@ def orthonormal_directions(
     kept = sizes > negligible * reference
     kept[most:] = False
     if not kept.all():
-        found, triangle = found @ left[:, kept].to(found.dtype), sizes[kept, None] * right[kept]
+        found, triangle = found @ left[:, kept].to(found), sizes[kept, None] * right[kept]
     found = found.T.contiguous()
     short = max(_SHORT * reference, 0.0 if basis.dtype == torch.float64 else _UNEVEN * float(sizes[0]))
     if len(found) and float(sizes[kept].min()) < short:
@@ -139,9 +142,9 @@ def orthonormal_directions(
 def _surviving_directions(directions: Tensor) -> Tensor:
     """Orthonormal rows for directions that were orthonormal before the basis was taken out of them."""
     columns, triangle = torch.linalg.qr(directions.T)
-    left, sizes, _ = torch.linalg.svd(triangle)
+    left, sizes, _ = torch.linalg.svd(triangle.cpu())
     kept = sizes > _SURVIVING
-    found: Tensor = (columns if kept.all() else columns @ left[:, kept]).T.contiguous()
+    found: Tensor = (columns if kept.all() else columns @ left[:, kept].to(columns)).T.contiguous()
     return found
 
 
@@ -154,8 +157,8 @@ def orthonormal_columns(columns: Tensor) -> tuple[Tensor, Tensor]:
         sizes = factor.diagonal()
         if int(info) or float(sizes.min()) < _SHORT * float(sizes.max()):
             found, upper = torch.linalg.qr(columns)
-            return found, upper.double()
-        found = torch.linalg.solve_triangular(factor.to(found.dtype), found, upper=False)
+            return found, upper.cpu().double()
+        found = torch.linalg.solve_triangular(factor.to(found), found, upper=False)
         triangle = factor.T @ triangle
     return found.T, triangle
 
@@ -240,9 +243,9 @@ class MeasuredOrthogonality:
     the squared inner products with these, on average. Nothing is assumed of the process or of its rounding.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, device: torch.device | str = "cpu") -> None:
         self.num_cleared = 0  # times that the basis was taken out because of it
-        self._mixtures = torch.zeros(_NUM_MIXTURES, size, dtype=torch.float32)
+        self._mixtures = torch.zeros(_NUM_MIXTURES, size, dtype=torch.float32, device=device)
         self._num_mixed = 0
         self._again = False
         self._generator = torch.Generator().manual_seed(0)
@@ -270,5 +273,5 @@ class MeasuredOrthogonality:
             return
         new = basis[self._num_mixed :]
         weights = torch.randn(_NUM_MIXTURES, len(new), generator=self._generator, dtype=torch.float32)
-        self._mixtures.addmm_(weights, new, beta=float(self._num_mixed > 0))
+        self._mixtures.addmm_(weights.to(new.device), new, beta=float(self._num_mixed > 0))
         self._num_mixed = len(basis)

@@ -20,9 +20,9 @@ class ScaledProduct:
     not zero: squares then neither overflow nor vanish. Where that one is so small that its numbers have few digits, the
     vectors are multiplied by ``lift`` before: a linear operator then has products with all digits.
 
-    They are in ``dtype``: float64, unless who iterates can do with less. ``check`` is called once, before the first
-    product. With ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, which
-    nobody else holds, are scaled where they are.
+    They are on the device of the vectors and in ``dtype``: float64, unless who iterates can do with less. ``check`` is
+    called once, before the first product. With ``keeps_first`` a first product is kept, for ``change``. Images of a
+    product that ``is_new``, which nobody else holds, are scaled where they are.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class ScaledProduct:
     ) -> None:
         self.size = size
         self.dtype = torch.float64
+        self.device = torch.device("cpu")  # where an iteration keeps its vectors
         self.num_products = 0
         self.unit = 0.0  # 0 until a product was not zero
         self.lift = 1.0
@@ -61,8 +62,8 @@ class ScaledProduct:
             if self.lift != 1:
                 images, largest = self._lifted_images(vectors)
             self.unit = 2.0 ** floor(log2(largest)) / self.lift
-        own, divisor = images.to("cpu", self.dtype), self.scale * self.lift
-        is_new = self._is_new or own.data_ptr() != images.data_ptr()
+        own, divisor = images.to(vectors.device, self.dtype), self.scale * self.lift
+        is_new = self._is_new or own is not images
         scaled = own.div_(divisor) if is_new else own / divisor
         if self.keeps_first and self._first is None and self.unit:
             place = int(scaled.abs().amax(0).argmax())
@@ -71,7 +72,7 @@ class ScaledProduct:
 
     def use_matrix(self, matrix: Tensor) -> None:
         """Multiply with a matrix from now on, which must be that of the operator."""
-        self._product, self._is_new = matrix.matmul, True
+        self._product, self._is_new = lambda vectors: matrix @ vectors.to(matrix), True
 
     def change(self, rounding: float) -> float:
         """How far the first product is from what it was when it is made once more, relative to its size.

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, require, sentence
+from hessmap.linalg import widest_dtype
 
 _NEGLIGIBLE_ROW = 1e-12  # rows count by their squares
 VectorProduct = Callable[[Tensor], Tensor]  # of vectors (.., num_samples, output_dim), in the same shape
@@ -23,6 +24,7 @@ class Loss(ABC):
 
     name: str
     is_log_likelihood = False  # whether it is minus one, with the outputs as natural parameters
+    is_sum = False  # whether the risk is the sum over the samples instead of their mean (reduction="sum")
     has_narrow_root = False  # whether ``hessian_root`` has no columns to spare
     copies: Mapping[int, Tensor] = MappingProxyType({})  # of tensors of the user's, by their places in memory
     held_weights: tuple[Tensor, ...] = ()  # those with a gradient that are taken for constants
@@ -77,9 +79,18 @@ class Loss(ABC):
         root: Tensor = vectors * eigenvalues.clamp(min=0).sqrt()[:, None, :]
         return root
 
+    def random_gradient(self, outputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+        """A random vector per sample whose second moment is the Hessian in the outputs, (num_samples, output_dim).
+
+        The generator is one of the host, so that a seed gives the same vectors on every device.
+        """
+        root = self.hessian_root(outputs, targets)
+        signs = torch.randint(2, (len(root), root.shape[2], 1), generator=generator).to(root) * 2 - 1
+        return (root @ signs)[..., 0]
+
     def mass(self, targets: Tensor) -> Tensor:
         """What each sample adds to the denominator of the mean; one, unless the loss ignores or weights samples."""
-        return torch.ones(targets.shape[0], dtype=torch.float64, device=targets.device)
+        return torch.ones(targets.shape[0], dtype=widest_dtype(targets.device), device=targets.device)
 
 
 def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
@@ -98,7 +109,8 @@ def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
         f"the network has {output_dim} and the targets are {str(targets.dtype).removeprefix('torch.')}",
         "Pass targets.double() if they are numbers to be met",
     )
-    return torch.nn.functional.one_hot(checked_labels(targets, output_dim), output_dim).to(torch.float64)
+    units = torch.nn.functional.one_hot(checked_labels(targets, output_dim), output_dim)
+    return units.to(widest_dtype(targets.device))
 
 
 def checked_labels(targets: Tensor, num_classes: int, ignored: int | None = None) -> Tensor:

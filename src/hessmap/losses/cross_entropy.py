@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import require
+from hessmap.linalg import widest_dtype
 from hessmap.losses.base import Loss, VectorProduct, checked_labels
 from hessmap.losses.positions import over_positions
 
@@ -143,6 +144,7 @@ class CrossEntropy(Loss):
         """What torch's module means; its mean becomes ours, with torch's denominator."""
         loss = cls(module.weight, module.ignore_index, module.label_smoothing, takes_distributions=True)
         loss.name, loss.prefers_axis_1 = type(module).__name__, True
+        loss.is_sum = module.reduction == "sum"
         if module.weight is not None and module.weight.requires_grad:
             loss.held_weights = (module.weight,)
         return loss
@@ -230,12 +232,20 @@ class CrossEntropy(Loss):
         root = factor.diagonal_scatter(roots * complement, dim1=1, dim2=2)
         return self.total_shares(targets, outputs.dtype).sqrt()[:, None, None] * root
 
+    def random_gradient(self, outputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+        """p - one_hot(y) with labels y drawn from the model, by the inverse of the distribution function."""
+        probabilities = outputs.softmax(1)
+        drawn = torch.rand(len(outputs), 1, generator=generator, dtype=torch.float64).to(outputs)
+        labels = (probabilities.cumsum(1) < drawn).sum(1, keepdim=True).clamp(max=outputs.shape[1] - 1)
+        ones = torch.ones_like(labels, dtype=outputs.dtype)
+        return self.total_shares(targets, outputs.dtype).sqrt()[:, None] * probabilities.scatter_add(1, labels, -ones)
+
     def mass(self, targets: Tensor) -> Tensor:
         """torch divides a weighted or ignoring cross-entropy of labels by the class weights that took part."""
         if targets.is_floating_point():
             return super().mass(targets)
         if self.class_weights is None:
-            return self._counts(targets).double()
+            return self._counts(targets).to(widest_dtype(targets.device))
         return torch.where(self._counts(targets), self.class_weights[self._safe(targets)], 0.0)
 
     def shares(self, targets: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:

@@ -31,6 +31,7 @@ class PositionLoss(Loss):
         self.name = base.name
         self.held_weights = base.held_weights
         self.is_log_likelihood = base.is_log_likelihood
+        self.is_sum = base.is_sum
 
     def to(self, dtype: torch.dtype, device: torch.device) -> PositionLoss:
         moved = copy.copy(self)
@@ -78,6 +79,9 @@ class PositionLoss(Loss):
         used = (sizes > 1e-12 * sizes.amax(1, keepdim=True)).any(0)
         used[0] = True
         return self._block_diagonal(narrow[:, :, used], len(outputs))
+
+    def random_gradient(self, outputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
+        return self._outputs(self.base.random_gradient(*self._pair(outputs, targets), generator), len(outputs))
 
     def mass(self, targets: Tensor) -> Tensor:
         return self.base.mass(targets.flatten(0, 1)).reshape(len(targets), -1).sum(1)

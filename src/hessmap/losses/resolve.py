@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from hessmap.errors import InvalidInput, integer_or_none, require, require_name, sentence, unknown_name
 from hessmap.linalg import is_answerable
@@ -25,6 +26,20 @@ from hessmap.losses.elementwise import LogCosh, Squared
 from hessmap.losses.user import FunctionLoss, ModuleLoss, PerSample
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Squared, CrossEntropy, LogCosh)}
+
+# torch's losses by name and as functions; "squared" is half the sum of squares of a sample, "mse" torch's mean.
+_MODULES: dict[str, type[nn.Module]] = {"mse": nn.MSELoss, "l1": nn.L1Loss, "bce": nn.BCEWithLogitsLoss}
+_FUNCTIONS: tuple[tuple[object, type[nn.Module]], ...] = (
+    (F.mse_loss, nn.MSELoss),
+    (F.l1_loss, nn.L1Loss),
+    (F.smooth_l1_loss, nn.SmoothL1Loss),
+    (F.huber_loss, nn.HuberLoss),
+    (F.cross_entropy, nn.CrossEntropyLoss),
+    (F.nll_loss, nn.NLLLoss),
+    (F.binary_cross_entropy_with_logits, nn.BCEWithLogitsLoss),
+    (F.soft_margin_loss, nn.SoftMarginLoss),
+    (F.poisson_nll_loss, nn.PoissonNLLLoss),
+)
 
 AnyLoss = str | Loss | nn.Module | PerSample
 
@@ -52,18 +67,25 @@ def _loss(loss: AnyLoss) -> Loss:
     if isinstance(loss, Loss):
         return loss
     if isinstance(loss, str):
-        require_name("loss", loss, LOSSES)
-        return LOSSES[loss]()
+        require_name("loss", loss, (*LOSSES, *_MODULES))
+        return LOSSES[loss]() if loss in LOSSES else _loss(_MODULES[loss]())
+    if is_torch_function(loss):
+        return _loss(next(module for function, module in _FUNCTIONS if loss is function)())
     if isinstance(loss, type):
         must, got = "a loss must be an object, not its class", f"got the class {loss.__name__}"
         raise InvalidInput(sentence(must, got, f"Write {loss.__name__}()"))
-    if type(loss) is nn.CrossEntropyLoss and loss.reduction in ("mean", "none"):
+    if type(loss) is nn.CrossEntropyLoss and loss.reduction in ("mean", "none", "sum"):
         return CrossEntropy.of_module(loss)
     if isinstance(loss, nn.Module):
         return ModuleLoss(loss)
     if callable(loss):
         return FunctionLoss(loss)
     raise unknown_name("loss", loss, LOSSES)
+
+
+def is_torch_function(loss: object) -> bool:
+    """Whether it is a loss of ``torch.nn.functional`` that is taken for its module."""
+    return any(loss is function for function, _ in _FUNCTIONS)
 
 
 def next_token(loss: AnyLoss = "cross_entropy") -> CrossEntropy:
@@ -111,6 +133,13 @@ class ModelLoss(Loss):
         return outputs.new_zeros(len(outputs), 1, 1)
 
 
+class ObjectiveLoss(ModelLoss):
+    """The outputs are the values of an objective on whole batches."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 def recognised_loss(calls: Sequence[LabelledCall]) -> Loss | None:
     """The first known loss whose value is the model's own on all of some batches; None if there is none."""
     return next((loss for loss in _candidates() if all(_is_same(loss, call) for call in calls)), None)
@@ -144,6 +173,10 @@ def _is_same(loss: Loss, call: LabelledCall) -> bool:
 
 def require_parts(loss: Loss, what: str) -> None:
     """Raise unless a loss says how it depends on the outputs."""
+    if isinstance(loss, ObjectiveLoss):
+        must = f"{what} is not defined for this objective"
+        got = f"'{loss.name}' is not a loss of the outputs and targets of single samples"
+        raise InvalidInput(sentence(must, got, "Use loss_hessian(problem), or pass loss= and targets= to Problem"))
     if isinstance(loss, ModelLoss):
         must = f"{what} needs a loss that is a known function of the outputs"
         got = "the model computes its own, and only its whole Hessian can be had"

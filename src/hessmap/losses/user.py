@@ -92,11 +92,12 @@ class ModuleLoss(FunctionLoss):
     def __init__(self, module: nn.Module) -> None:
         reduction = getattr(module, "reduction", None)
         require(
-            reduction in ("mean", "none"),
-            "a torch loss module must average, because the risk is a mean over samples",
+            reduction in ("mean", "none", "sum"),
+            "a torch loss module must have reduction='mean', 'sum' or 'none'",
             f"{type(module).__name__} has reduction={reduction!r}",
-            "Use reduction='mean', or pass a function (outputs, targets) -> one value per sample",
+            "Pass a function (outputs, targets) -> one value per sample, or objective=",
         )
+        self.is_sum = reduction == "sum"
         copied: dict[int, Any] = {}
         own: Any = copy.deepcopy(module, copied).double()
         own.reduction = "none"
@@ -139,7 +140,7 @@ class ModuleLoss(FunctionLoss):
         shaped = outputs if self.output_shape is None else outputs.reshape(-1, *self.output_shape)
         values: Tensor = self.module(shaped, targets)
         values = values.reshape(len(outputs), -1)
-        return values.sum(1) if self._has_mass(targets) else values.mean(1)
+        return values.sum(1) if self.is_sum or self._has_mass(targets) else values.mean(1)
 
     def mass(self, targets: Tensor) -> Tensor:
         """torch divides a weighted or ignoring loss of labels by the class weights that took part."""

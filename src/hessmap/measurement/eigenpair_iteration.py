@@ -252,7 +252,7 @@ class EigenpairIteration:
         generator = torch.Generator().manual_seed(self.seed)
         rows = torch.empty(0, self.size, dtype=torch.float64) if start is None else start
         if len(rows) > self.width:
-            rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64) @ rows
+            rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64).to(rows) @ rows
         stored = num_stored(self.size, self.capacity)
         process = BlockLanczos(product, stored, generator, self.precision, self.is_semi)
         process.start(rows, self.width)
@@ -298,7 +298,7 @@ class EigenpairIteration:
         _, sizes, directions = torch.linalg.svd(coordinates, full_matrices=False)
         found = directions[sizes > _PRESENT][: self.width]
         most = process.capacity - total - process.width
-        process.widen(found @ shown.directions.double(), most)
+        process.widen(found.to(shown.directions.device) @ shown.directions.double(), most)
 
     def _restart(self, process: BlockLanczos, num_chosen: int) -> None:
         values, vectors, _ = process.ritz()

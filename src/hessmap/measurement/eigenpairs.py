@@ -83,10 +83,10 @@ _ROUNDING_IN_FLOAT64 = 1e-12  # of the norm
 def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
     """The pairs with the residuals of one more product with each vector, and the norm of a random combination."""
     vectors = pairs.vectors()
-    misfits = pairs.process.product(vectors) - vectors * pairs.values
-    residuals = misfits.norm(dim=0)
+    misfits = pairs.process.product(vectors) - vectors * pairs.values.to(vectors.device)
+    residuals = misfits.norm(dim=0).cpu().double()
     is_met = wanted.are_met(pairs.values, residuals, pairs.norm)
-    check = float((misfits @ pairs.random_signs(1)).norm()) if len(residuals) else 0.0
+    check = float((misfits @ pairs.random_signs(1).to(misfits)).norm()) if len(residuals) else 0.0
     return replace(pairs, residuals=residuals, converged=pairs.converged and is_met), check
 
 
@@ -184,6 +184,7 @@ def top_eigenpairs(
     """
     product = measured_product(matrix)
     product.keeps_first = True
+    product.device = matrix.device if isinstance(matrix, LinearOperator) else product.device
     size = product.size
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
     wanted = _wanted_pairs(which, count, accuracy, relative_to, size)
@@ -275,7 +276,7 @@ def _measurement(
     order = pairs.values.argsort(descending=True, stable=True)
     process, wanted = pairs.process, plan.wanted
     unit = process.product.scale
-    vectors = process.combine(pairs.coordinates[:, order])
+    vectors = process.combine(pairs.coordinates[:, order]).cpu()
     residuals = pairs.residuals[order]
     if process.precision != torch.float64:
         residuals = residuals + _orthonormalise(vectors, pairs.values[order])

@@ -63,6 +63,7 @@ def attempt(
     if narrow is None:
         return Attempt()
     single = ScaledProduct(narrow.matmat, plan.size)
+    single.device = double.device
     verify, to_come = _one_by_one, plan.wanted.total(plan.size)
     if precision == "single":
         verify, to_come = with_rounding, _NUM_MIXTURES
@@ -117,18 +118,19 @@ def _one_by_one(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, flo
     vectors stay as they were.
     """
     vectors, images = _images(pairs, double)
-    inside = vectors.T @ images
+    inside = (vectors.T @ images).cpu()
     values, rotation = torch.linalg.eigh((inside + inside.T) / 2)
-    misfits = images @ rotation - vectors @ (rotation * values)
+    misfits = images @ rotation.to(images) - vectors @ (rotation * values).to(vectors)
     if len(values):
         pairs.process.norm = max(pairs.norm, float(values.abs().max()))
         order = inside.diagonal().argsort()
-        unrotated = images[:, order] - vectors[:, order] * values
+        places = order.to(images.device)
+        unrotated = images[:, places] - vectors[:, places] * values.to(vectors)
         if float(unrotated.norm(dim=0).max()) < float(misfits.norm(dim=0).max()):
             rotation, misfits = torch.eye(len(order), dtype=rotation.dtype)[:, order], unrotated
     coordinates = pairs.coordinates @ rotation
-    found = replace(pairs, values=values, coordinates=coordinates, residuals=misfits.norm(dim=0))
-    return found, float((misfits @ pairs.random_signs(1)).norm())
+    found = replace(pairs, values=values, coordinates=coordinates, residuals=misfits.norm(dim=0).cpu())
+    return found, float((misfits @ pairs.random_signs(1).to(misfits)).norm())
 
 
 def with_rounding(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, float]:
@@ -144,7 +146,7 @@ def with_rounding(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, f
     misfits = images - pairs.vectors(pairs.values[:, None] * signs)
     process = pairs.process
     coefficients = process.coupling @ (pairs.coordinates @ signs)
-    known = process.block.T @ coefficients.to(process.block.dtype)
+    known = process.block.T @ coefficients.to(process.block)
     rounding = float((misfits - known).norm(dim=0).max())
     sizes = pairs.values.abs()
     shares = sizes / sizes.norm() if float(sizes.max()) > 0 else torch.ones_like(sizes)

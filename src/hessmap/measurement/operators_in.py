@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator as ScipyOperator
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, noting_errors, require, sentence
 from hessmap.linalg import LinearOperator, ScaledProduct, SymmetricBlock, asymmetry, frobenius_norm, largest_entry
 
 Floats = NDArray[np.float64]
-Matrix = LinearOperator | Tensor | NDArray[Any]
+Matrix: TypeAlias = LinearOperator | ScipyOperator | Tensor | NDArray[Any]
 
 ASYMMETRY_TOLERANCE = 1e-10
 NARROW_TOLERANCE = 1e-5
@@ -69,8 +70,33 @@ def _tensor_array(values: Tensor, name: str) -> NDArray[Any]:
     return found
 
 
+class FromScipy(LinearOperator):
+    """The products of a scipy operator, whose symmetry is checked like that of any other operator."""
+
+    def __init__(self, operator: ScipyOperator) -> None:
+        kind = np.dtype(operator.dtype)
+        require(kind.kind in "fiub", "a measured operator must be real", f"got a scipy operator of dtype {kind}")
+        self.operator = operator
+        self.dtype = torch.float32 if kind.itemsize < 8 and kind.kind == "f" else torch.float64
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, columns = self.operator.shape
+        return int(rows), int(columns)
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        images = np.array(self.operator.matmat(vectors.numpy(force=True)))  # a copy: torch reads no read-only array
+        return torch.from_numpy(images).to(self.dtype)
+
+
+def _known_operator(matrix: Matrix) -> LinearOperator | Tensor | NDArray[Any]:
+    """A scipy operator as one of this library; anything else as it is."""
+    return FromScipy(matrix) if isinstance(matrix, ScipyOperator) else matrix
+
+
 def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
     """The matrix as a finite float64 array of two dimensions; that of an operator in float32 is converted."""
+    matrix = _known_operator(matrix)
     if isinstance(matrix, LinearOperator):
         _operator_shape(matrix)
         with noting_errors("the dense form of an operator"):
@@ -99,6 +125,7 @@ def symmetric_array(matrix: Matrix) -> tuple[Floats, float]:
 
 def measured_product(matrix: Matrix) -> ScaledProduct:
     """The products of a symmetric matrix or operator. An operator is asked at its first product whether it is one."""
+    matrix = _known_operator(matrix)
     if not isinstance(matrix, LinearOperator):
         array, _ = symmetric_array(matrix)
         # torch reads neither reversed nor read-only arrays.
@@ -111,10 +138,9 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
 
 
 def announce_products(matrix: Matrix, product: ScaledProduct, count: int) -> None:
-    """Tell an operator that about so many products will come: it may prepare for them, or have its ``product`` use its
-    matrix. The operator itself stays as it is."""
+    """Let ``product`` use the operator's matrix where forming it costs less than about ``count`` products. The
+    operator itself stays as it is."""
     if isinstance(matrix, LinearOperator):
-        matrix.expect_products(count)
         written = matrix.matrix_for_products(count)
         if written is not None:
             product.use_matrix(written)
@@ -129,7 +155,7 @@ def _operator_shape(matrix: LinearOperator) -> tuple[int, int]:
 
 
 def _product(matrix: LinearOperator, vectors: Tensor) -> Tensor:
-    return matrix.matmat(vectors.to(matrix.dtype))
+    return matrix.matmat(vectors.to(matrix.device, matrix.dtype))
 
 
 def _require_square(shape: tuple[int, ...]) -> None:
@@ -204,6 +230,8 @@ def carried_scale(matrix: object) -> float | None:
 
 def is_narrow(matrix: object) -> bool:
     """Whether products with an operator are rounded to less than float64."""
+    if isinstance(matrix, ScipyOperator):
+        return FromScipy(matrix).dtype != torch.float64
     return isinstance(matrix, LinearOperator) and matrix.dtype != torch.float64
 
 

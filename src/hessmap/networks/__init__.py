@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hessmap.networks.activations import ACTIVATIONS, Activation, Polynomial, activation_of
+from hessmap.networks.activations import (
+    ACTIVATIONS,
+    Activation,
+    ActivationKind,
+    Polynomial,
+    activation_of,
+    is_homogeneous,
+)
 from hessmap.networks.architecture import Architecture, parse_network
-from hessmap.networks.convolutional import Convolutional, ImageConvolutional
+from hessmap.networks.arguments import checked_counts
+from hessmap.networks.convolutional import Convolutional, Convolutions, ImageConvolutional
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.locally_connected import LocallyConnected
-from hessmap.networks.residual import Residual
+from hessmap.networks.residual import ENDS, Residual
 from hessmap.networks.self_attention import SelfAttention
 
 if TYPE_CHECKING:
@@ -19,43 +27,67 @@ if TYPE_CHECKING:
         Erf,
         PolynomialActivation,
         ResidualBlock,
+        activation_kind,
         activation_module,
         initialise,
+        is_elementwise,
     )
     from hessmap.networks.description import describe
+    from hessmap.networks.module_tree import Named, Rules, Shape, Unreadable, sequential_layers, shape_after
 
 _NEEDS_TORCH = {
-    "INITIALISATIONS": "build",
     "AttentionModule": "build",
     "Erf": "build",
+    "INITIALISATIONS": "build",
+    "Named": "module_tree",
     "PolynomialActivation": "build",
     "ResidualBlock": "build",
+    "Rules": "module_tree",
+    "Shape": "module_tree",
+    "Unreadable": "module_tree",
+    "activation_kind": "build",
     "activation_module": "build",
     "describe": "description",
     "initialise": "build",
+    "is_elementwise": "build",
+    "sequential_layers": "module_tree",
+    "shape_after": "module_tree",
 }
 
 __all__ = [
     "ACTIVATIONS",
+    "ENDS",
     "INITIALISATIONS",
     "Activation",
+    "ActivationKind",
     "Architecture",
     "AttentionModule",
     "Convolutional",
+    "Convolutions",
     "Erf",
     "FullyConnected",
     "ImageConvolutional",
     "LocallyConnected",
+    "Named",
     "Polynomial",
     "PolynomialActivation",
     "Residual",
     "ResidualBlock",
+    "Rules",
     "SelfAttention",
+    "Shape",
+    "Unreadable",
+    "activation_kind",
     "activation_module",
     "activation_of",
+    "checked_counts",
     "describe",
     "initialise",
+    "is_elementwise",
+    "is_homogeneous",
     "parse_network",
+    "sequential_layers",
+    "shape_after",
 ]
 
 

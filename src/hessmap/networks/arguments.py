@@ -1,15 +1,16 @@
-"""What an architecture is made from, checked: integers, biases, and the words of its text."""
+"""The base class of architectures, and the validation of their integers, biases and text."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
 from hessmap.errors import checked_count, require, unknown_name
-from hessmap.networks.activations import ACTIVATIONS
+from hessmap.networks.activations import ACTIVATIONS, Activation
 
 
 def checked_counts(name: str, values: object, at_least: int = 1) -> tuple[int, ...]:
-    """A tuple of plain integers; the one at fault is named by its place.
+    """A tuple of plain integers; errors name the index of the invalid one.
 
     >>> checked_counts("kernels", [3, 0])
     Traceback (most recent call last):
@@ -42,33 +43,56 @@ def checked_bias(bias: object, num_layers: int) -> Bias:
     return biases if any(biases) and not all(biases) else any(biases)
 
 
-def layer_biases(bias: Bias, num_layers: int) -> tuple[bool, ...]:
-    """Layer by layer whether there is a bias.
+class BaseArchitecture(ABC):
+    """A frozen description of a network, without bias and activation unless a subclass has such fields.
 
-    >>> layer_biases(True, 3)
-    (True, True, True)
+    Attributes:
+        bias: Whether every layer has a bias, or one value for each layer where only some have.
+        activation: Activation after each hidden layer; "identity" for linear networks and for linear self-attention.
     """
-    return (bias,) * num_layers if isinstance(bias, bool) else bias
+
+    bias: Bias = False
+    activation: Activation = "identity"
+
+    @property
+    @abstractmethod
+    def num_layers(self) -> int:
+        """Number of layers with trained weights."""
+
+    @property
+    def biases(self) -> tuple[bool, ...]:
+        """For each layer, whether it has a bias."""
+        return (self.bias,) * self.num_layers if isinstance(self.bias, bool) else self.bias
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether at least one layer has a bias."""
+        return bool(self.bias)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the network has no activation (and, for self-attention, no softmax)."""
+        return self.activation == "identity"
 
 
 def read_words(text: str, flags: Sequence[str]) -> tuple[str, str, frozenset[str]]:
-    """The sizes, the activation ("identity" unless given) and the flags of a network's text.
+    """Split the text of a network into sizes, activation (default: "identity") and flags.
 
     >>> read_words("64-30-10 relu bias", flags=("bias",))
     ('64-30-10', 'relu', frozenset({'bias'}))
     >>> read_words("64-30-10 biass", flags=("bias",))
     Traceback (most recent call last):
         ...
-    hessmap.errors.UnknownName: a word behind the sizes must be one of bias, identity, relu, leaky_relu, tanh, elu, \
+    hessmap.errors.UnknownName: an option after the sizes must be one of bias, identity, relu, leaky_relu, tanh, elu, \
 erf, gelu, polynomial(...); got 'biass'. Did you mean 'bias'?
     """
-    require(isinstance(text, str), "a network is written as a text, as '64-30-10 relu'", f"got {text!r}")
+    require(isinstance(text, str), "a network must be given as a string such as '64-30-10 relu'", f"got {text!r}")
     first, *rest = text.replace(", ", ",").split() or [""]
     others = [word for word in rest if word not in flags]
     has_sizes = any(sign.isdigit() for sign in first)  # else the text names no network, and its caller says so
     for word in others:
         if has_sizes and word not in ACTIVATIONS and not word.startswith("polynomial"):
-            raise unknown_name("a word behind the sizes", word, (*flags, *ACTIVATIONS, "polynomial(...)"))
+            raise unknown_name("an option after the sizes", word, (*flags, *ACTIVATIONS, "polynomial(...)"))
     require(len(others) <= 1, "a network has at most one activation", f"got {' and '.join(others)}")
     return first, others[0] if others else "identity", frozenset(rest) & frozenset(flags)
 
@@ -80,7 +104,7 @@ def marked_bias(parts: Sequence[str], in_all: bool) -> bool | tuple[bool, ...]:
     ((True, False), True)
     """
     first, *layers = (part.endswith("b") for part in parts)
-    require(not first, "a b behind a width says that its layer has a bias", f"{parts[0]!r} is the input and has none")
-    must = "a bias is written as 'bias' for all layers or as b behind the width of each layer that has one"
+    require(not first, "a b after a width gives its layer a bias", f"{parts[0]!r} is the input and has none")
+    must = "a bias is written as 'bias' for all layers or as b after the width of each layer that has one"
     require(not (in_all and any(layers)), must, "got both")
     return in_all or tuple(layers)

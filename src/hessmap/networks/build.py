@@ -21,7 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, checked_number, checked_seed, require, require_name, sentence
-from hessmap.networks.activations import Activation, Polynomial, activation_of
+from hessmap.networks.activations import (
+    ACTIVATIONS,
+    OTHER_ELEMENTWISE,
+    Activation,
+    ActivationKind,
+    Polynomial,
+    activation_of,
+)
 from hessmap.networks.convolutional import Convolutions
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.locally_connected import LocallyConnected
@@ -62,25 +69,67 @@ class PolynomialActivation(nn.Module):
         return str(self.polynomial)
 
 
-MODULES: dict[str, type[nn.Module]] = {
-    "identity": nn.Identity,
-    "relu": nn.ReLU,
-    "leaky_relu": nn.LeakyReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "erf": Erf,
-    "gelu": nn.GELU,
-}
+def _module_class(kind: ActivationKind) -> type[nn.Module]:
+    found: type[nn.Module] = globals()[kind.module] if kind.module in globals() else getattr(nn, kind.module)
+    return found
 
 
 def activation_module(activation: Activation) -> nn.Module:
-    """A fresh module for an activation, by its name or its object.
+    """Build a new module for an activation.
 
-    >>> activation_module("leaky_relu")
-    LeakyReLU(negative_slope=0.01)
+    Args:
+        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,...)" or a ``Polynomial``.
+
+    Returns:
+        nn.Module: The elementwise function, without parameters.
+
+    Raises:
+        UnknownName: If the table has no such name.
+
+    Example:
+        >>> activation_module("leaky_relu")
+        LeakyReLU(negative_slope=0.01)
     """
     known = activation_of(activation)
-    return PolynomialActivation(known) if isinstance(known, Polynomial) else MODULES[known]()
+    if isinstance(known, Polynomial):
+        return PolynomialActivation(known)
+    kind = ACTIVATIONS[known]
+    return _module_class(kind)(**kind.options)
+
+
+def activation_kind(module: nn.Module) -> ActivationKind | None:
+    """Find the row of the activation table to which a module belongs, whatever its options are.
+
+    Args:
+        module: Any module. Only exact types count, because a subclass may compute something else.
+
+    Returns:
+        The row, also of a module without a name in architectures; None for all others, polynomials included.
+
+    Example:
+        >>> activation_kind(nn.LeakyReLU(0.5)).negative_slope(nn.LeakyReLU(0.5)), activation_kind(nn.Softmax(1))
+        (0.5, None)
+    """
+    rows = (*ACTIVATIONS.values(), *OTHER_ELEMENTWISE)
+    return next((kind for kind in rows if type(module) is _module_class(kind)), None)
+
+
+def is_elementwise(module: nn.Module) -> bool:
+    """Check whether a module is a known function of every entry on its own.
+
+    Args:
+        module: Any module.
+
+    Returns:
+        True for every row of the activation table except the identity, and for polynomials.
+
+    Example:
+        >>> is_elementwise(nn.SiLU()), is_elementwise(nn.Identity()), is_elementwise(nn.Softmax(1))
+        (True, False, False)
+    """
+    if type(module) is nn.Identity:
+        return False
+    return type(module) is PolynomialActivation or activation_kind(module) is not None
 
 
 Law = Callable[[Tensor, int, int, torch.Generator], None]

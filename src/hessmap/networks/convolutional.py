@@ -7,7 +7,7 @@ One-dimensional convolutional networks as plain, frozen descriptions."""
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from hessmap.errors import InvalidInput, checked_count, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import Bias, checked_bias, checked_counts, layer_biases, marked_bias, read_words
+from hessmap.networks.arguments import BaseArchitecture, Bias, checked_bias, checked_counts, marked_bias, read_words
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 
-class Convolutions(ABC):
+class Convolutions(BaseArchitecture):
     """Convolutions over ``channels[0]`` channels with an activation after each, then one dense layer.
 
     A kind of network says what its input and its kernels are along each axis.
@@ -124,22 +124,8 @@ class Convolutions(ABC):
         return (*filters, self.outputs * (self.widths[-2] + last))
 
     @property
-    def biases(self) -> tuple[bool, ...]:
-        """Layer by layer whether there is a bias."""
-        return layer_biases(self.bias, self.num_layers)
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether some layer has a bias."""
-        return bool(self.bias)
-
-    @property
     def num_parameters(self) -> int:
         return sum(self.layer_parameters)
-
-    @property
-    def is_linear(self) -> bool:
-        return self.activation == "identity"
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Unflatten, Conv1d or Conv2d, activation, ..., Flatten, Linear, its parameters drawn from ``seed`` alone.

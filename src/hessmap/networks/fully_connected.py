@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, integer_or_none, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import Bias, checked_bias, layer_biases, marked_bias, read_words
+from hessmap.networks.arguments import BaseArchitecture, Bias, checked_bias, marked_bias, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, init=False)
-class FullyConnected:
+class FullyConnected(BaseArchitecture):
     """Linear layers of the given widths (input first, output last), one activation after each hidden layer.
 
     ``activation`` is "identity", "relu", "leaky_relu" (slope 0.01), "tanh", "elu" (alpha 1), "erf", "gelu"
@@ -64,23 +64,9 @@ class FullyConnected:
         return len(self.widths) - 1
 
     @property
-    def biases(self) -> tuple[bool, ...]:
-        """Layer by layer whether there is a bias."""
-        return layer_biases(self.bias, self.num_layers)
-
-    @property
-    def has_bias(self) -> bool:
-        """Whether some layer has a bias."""
-        return bool(self.bias)
-
-    @property
     def num_parameters(self) -> int:
         layers = zip(pairwise(self.widths), self.biases, strict=True)
         return sum((before + bias) * after for (before, after), bias in layers)
-
-    @property
-    def is_linear(self) -> bool:
-        return self.activation == "identity"
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """An ``nn.Sequential`` of Linear, activation, ..., Linear, its parameters drawn from ``seed`` alone.

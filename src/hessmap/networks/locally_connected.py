@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hessmap.errors import InvalidInput, checked_count, require, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import read_words
+from hessmap.networks.arguments import BaseArchitecture, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -19,7 +19,7 @@ _MEANING = "That is 5 patches of 4 inputs, 3 filters on each patch, 10 outputs"
 
 
 @dataclass(frozen=True, init=False)
-class LocallyConnected:
+class LocallyConnected(BaseArchitecture):
     """``filters`` units on each of ``patches`` disjoint patches of ``patch_size`` inputs, then one dense layer.
 
     Every patch has filters of its own, or all have the same ones (``shared_weights``). The activation follows the
@@ -77,21 +77,6 @@ class LocallyConnected:
         return 2
 
     @property
-    def bias(self) -> bool:
-        """There is none."""
-        return False
-
-    @property
-    def biases(self) -> tuple[bool, ...]:
-        """There are none."""
-        return (False, False)
-
-    @property
-    def has_bias(self) -> bool:
-        """There is none."""
-        return False
-
-    @property
     def layer_parameters(self) -> tuple[int, ...]:
         """The number of parameters of each layer."""
         num_patches_with_own_filters = 1 if self.shared_weights else self.patches
@@ -103,10 +88,6 @@ class LocallyConnected:
     @property
     def num_parameters(self) -> int:
         return sum(self.layer_parameters)
-
-    @property
-    def is_linear(self) -> bool:
-        return self.activation == "identity"
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Unflatten, filters, activation, Flatten, Linear, its parameters drawn from ``seed`` alone.

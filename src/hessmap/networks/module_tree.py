@@ -12,14 +12,8 @@ from torch.nn.modules import module as _of_all_modules
 from torch.nn.utils.parametrize import is_parametrized
 
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.networks.activations import Activation
-from hessmap.networks.build import MODULES, PolynomialActivation
-
-_OPTIONS: dict[str, dict[str, object]] = {
-    "leaky_relu": {"negative_slope": 0.01},
-    "elu": {"alpha": 1.0},
-    "gelu": {"approximate": "none"},
-}
+from hessmap.networks.activations import ACTIVATIONS, Activation
+from hessmap.networks.build import PolynomialActivation, activation_kind
 
 # What runs when a module is called.
 _CALLED = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
@@ -54,14 +48,17 @@ class Rules:
             return "identity"
         if type(layer) is PolynomialActivation:
             return layer.polynomial
-        for activation, kind in MODULES.items():
-            # A subclass may compute something else, so only the exact type counts.
-            if type(layer) is kind:
-                for option, value in _OPTIONS.get(activation, {}).items():
-                    if getattr(layer, option) != value:
-                        got = f"has {option}={getattr(layer, option)!r} where '{activation}' has {value!r}"
-                        self.refuse(name, layer, got)
+        kind = activation_kind(layer)
+        same_class = [
+            (known, row) for known, row in ACTIVATIONS.items() if kind is not None and row.module == kind.module
+        ]
+        for activation, row in same_class:
+            if all(getattr(layer, option) == value for option, value in row.options.items()):
                 return activation
+        for activation, row in same_class:
+            option = next(option for option, value in row.options.items() if getattr(layer, option) != value)
+            got = f"has {option}={getattr(layer, option)!r} where '{activation}' has {row.options[option]!r}"
+            return self.refuse(name, layer, got)
         return self.refuse(name, layer, "is neither a linear layer nor a known activation")
 
     def refuse_final(self, found: list[tuple[str, Activation]]) -> None:

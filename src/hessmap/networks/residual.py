@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hessmap.errors import InvalidInput, checked_count, require, require_name, sentence
 from hessmap.networks.activations import Activation, activation_of
-from hessmap.networks.arguments import read_words
+from hessmap.networks.arguments import BaseArchitecture, read_words
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ _FLAGS = ("trained_input", "trained_output")
 
 
 @dataclass(frozen=True, init=False)
-class Residual:
+class Residual(BaseArchitecture):
     """``num_blocks`` blocks x + W x or, with an ``inner_width``, x + U D x, whose skip passes over two layers.
 
     D is (inner_width, width), U (width, inner_width); an ``activation`` follows D, or W where there is no inner width.
@@ -94,30 +94,11 @@ class Residual:
         return self.num_blocks * (1 if self.inner_width is None else 2) + len(self.trained_ends)
 
     @property
-    def bias(self) -> bool:
-        """There is none."""
-        return False
-
-    @property
-    def biases(self) -> tuple[bool, ...]:
-        """There are none."""
-        return (False,) * self.num_layers
-
-    @property
-    def has_bias(self) -> bool:
-        """There is none."""
-        return False
-
-    @property
     def num_parameters(self) -> int:
         """Trained parameters: a frozen end does not count."""
         block = self.width**2 if self.inner_width is None else 2 * self.width * self.inner_width
         ends = {"input": self.input_dim, "output": self.output_dim}
         return self.num_blocks * block + sum(self.width * ends[end] for end in self.trained_ends)
-
-    @property
-    def is_linear(self) -> bool:
-        return self.activation == "identity"
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Linear (if there is an input layer), the blocks, Linear (if there is an output layer), drawn from ``seed``.

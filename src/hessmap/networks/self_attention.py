@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hessmap.errors import InvalidInput, checked_count, require, require_name, sentence
-from hessmap.networks.activations import Activation
+from hessmap.networks.arguments import BaseArchitecture
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ _WORDS = ("merged", "frozen_value", "causal", "last")
 
 
 @dataclass(frozen=True, init=False)
-class SelfAttention:
+class SelfAttention(BaseArchitecture):
     """Linear self-attention: of the tokens X (num_tokens, width), head by head, X Q K^T X^T X V.
 
     A head has queries and keys of ``key_width`` and values of ``value_width`` (the key width unless given). Heads stand
@@ -116,21 +116,6 @@ class SelfAttention:
     def num_parameters(self) -> int:
         """Trained parameters: a frozen V does not count."""
         return sum(rows * columns for rows, columns in self.parameter_shapes.values())
-
-    @property
-    def is_linear(self) -> bool:
-        """Without softmax, as a linear network is without activation."""
-        return True
-
-    @property
-    def activation(self) -> Activation:
-        """There is none."""
-        return "identity"
-
-    @property
-    def bias(self) -> bool:
-        """There is none."""
-        return False
 
     @property
     def num_layers(self) -> int:

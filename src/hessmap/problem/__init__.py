@@ -30,10 +30,11 @@ from hessmap.problem.evaluation import (
 from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
 from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Recording
 from hessmap.problem.model import private_copy
-from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem
+from hessmap.problem.objective import Objective
+from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem, require_samples
 from hessmap.problem.samples import Batch, HeldSamples, all_samples
-from hessmap.problem.sequential import Link, activation_derivatives, chain_of, flat_inputs, tensor_inputs
-from hessmap.problem.trace import Recorder, recording_of, replay
+from hessmap.problem.sequential import DenseLayer, activation_derivatives, as_mlp, flat_inputs, tensor_inputs
+from hessmap.problem.trace import Recorder, perturbed_pass, recording_of, replay
 
 __all__ = [
     "PRODUCTS",
@@ -41,6 +42,7 @@ __all__ = [
     "Batch",
     "BatchGraph",
     "ConvolutionGeometry",
+    "DenseLayer",
     "Forward",
     "HeldSamples",
     "Indices",
@@ -48,7 +50,7 @@ __all__ = [
     "Kind",
     "LayerCall",
     "LayerUse",
-    "Link",
+    "Objective",
     "Operation",
     "OperationReader",
     "OperationRewriter",
@@ -59,10 +61,10 @@ __all__ = [
     "RowProduct",
     "activation_derivatives",
     "all_samples",
+    "as_mlp",
     "asymmetric",
     "batch_bytes",
     "bytes_per_sample",
-    "chain_of",
     "coupled_samples",
     "crossed_axes",
     "fitting_inputs",
@@ -73,10 +75,12 @@ __all__ = [
     "noting_forward",
     "num_rows",
     "outputs_and_vjp",
+    "perturbed_pass",
     "private_copy",
     "recording_of",
     "replay",
     "require_problem",
+    "require_samples",
     "require_symmetric_products",
     "require_true_derivatives",
     "samples_at_once",

@@ -8,6 +8,7 @@ How many bytes a sample takes while a model is differentiated twice, counted whe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -15,8 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from hessmap.errors import HessmapError
-from hessmap.linalg import disagreement, is_answerable, random_vector, tolerance, unwritten
+from hessmap.linalg import checked_shortcut, empty, is_answerable, random_vector, rows_that_fit
 from hessmap.problem.data import Inputs, take_rows, tensors_with_paths
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class BatchGraph:
         if size < _LONG or rows[0].device.type != "cpu" or _get_current_dispatch_mode() is not None:
             return torch.cat(rows, 1)  # also while a graph is traced
         with torch.no_grad():
-            return torch.cat(rows, 1, out=unwritten((len(rows[0]), size), rows[0].dtype))
+            return torch.cat(rows, 1, out=empty((len(rows[0]), size), rows[0].dtype))
 
     def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
@@ -107,23 +107,24 @@ def may_be_rewritten(problem: Problem) -> bool:
         if problem.device.type != "cpu":
             return False
         few = next(iter(problem.batches(2)))
-        with torch.no_grad():
-            plain = problem.forward(problem.named, few[0])
-        try:
-            with torch.no_grad():
-                rewritten = problem.forward(problem.named, few[0], fast=True)
-            if torch.equal(rewritten, plain):  # nothing to rewrite
-                return True
-            found = loss_product(BatchGraph(problem, few, together=False, fast=True))(row)
-        except (RuntimeError, HessmapError) as error:  # a view of what does not lie in memory as torch lays it
-            if not is_answerable(error):
-                raise
-            problem.count_fallback("convolutions and batch norms are torch's own, which are slower", error)
-            return False
-        expected = loss_product(BatchGraph(problem, few, together=False, fast=False))(row)
-        return disagreement(found, expected) <= tolerance(problem.dtype)
+        row = random_vector(problem.num_parameters)[None].to(problem.parameters)
 
-    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+        @cache
+        def outputs(fast: bool) -> Tensor:
+            with torch.no_grad():
+                return problem.forward(problem.named, few[0], fast=fast)
+
+        def product(fast: bool) -> Tensor:
+            return loss_product(BatchGraph(problem, few, together=False, fast=fast))(row)
+
+        def note(error: Exception) -> None:
+            problem.count_fallback("convolutions and batch norms are torch's own, which are slower", error)
+
+        if not checked_shortcut(lambda: outputs(True), lambda: outputs(False), note):
+            return False
+        is_same = torch.equal(outputs(True), outputs(False))  # nothing to rewrite
+        return is_same or checked_shortcut(lambda: product(True), lambda: product(False), note)
+
     return problem.find_once("operations may be rewritten", agrees)
 
 
@@ -291,12 +292,12 @@ def batch_bytes(problem: Problem) -> int:
 def samples_at_once(problem: Problem, columns: int) -> int:
     """Samples whose linearised pass, with half as much again for every column, fits into half of the budget."""
     each = bytes_per_sample(problem) * (1 + columns / 2)
-    return max(1, min(problem.num_samples, int(problem.memory_budget / 2 / each)))
+    return rows_that_fit(problem.memory_budget / 2, each, problem.num_samples)
 
 
 def samples_in_use(problem: Problem) -> int:
     """Samples of a batch of a product with one vector."""
-    return min(samples_at_once(problem, 1), max(1, batch_bytes(problem) // bytes_per_sample(problem)))
+    return rows_that_fit(batch_bytes(problem), bytes_per_sample(problem), samples_at_once(problem, 1))
 
 
 def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Tensor) -> int:
@@ -310,9 +311,8 @@ def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Ten
             sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    fast = problem.dtype == torch.float32 and may_be_rewritten(problem)  # whose patches are kept
     with torch.enable_grad(), saved_tensors_hooks(note_size, lambda tensor: tensor):
-        risk = problem.loss.risk(problem.forward(leaves, inputs, fast=fast), targets, weights)
+        risk = problem.loss.risk(problem.forward(leaves, inputs), targets, weights)
         if risk.requires_grad:
             # Held until the tensors are counted: storages that were freed would be used again.
             gradient = torch.autograd.grad(risk, list(leaves.values()), create_graph=True, allow_unused=True)

@@ -218,7 +218,8 @@ def require_function(forward: Callable[[Inputs], Tensor], inputs: Inputs, narrow
     differ = not torch.equal(outputs[0], outputs[1])
     if differ or is_random:  # what is rarely random may agree twice by chance
         got = "two evaluations on the same samples disagree" if differ else "it draws random numbers"
-        remedy = "Switch off what is random in it (dropout, noise), for example with model.eval()"
+        remedy = "Switch off what is random in it (dropout, noise), for example with model.eval(), or pass "
+        remedy += "randomness='fixed' for the Hessian of one draw"
         raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
     if not all(_agree(alone[n], outputs[0][place], outputs[0], narrowest) for n, place in enumerate((0, last))):
         raise coupled_samples(len(outputs[0]))
@@ -399,6 +400,6 @@ def _require_no_memory(
     model: FrozenModel, changed: str, original: nn.Module, few: Inputs, narrowest: torch.dtype
 ) -> None:
     """A model that keeps something gives with other weights what a fresh copy of it gives."""
-    fresh = replace(model, model=private_copy(original, model.dtype, model.device)[0])
+    fresh = replace(model, model=private_copy(original, model.dtype, model.device, model.modes)[0])
     moved = {name: 1.5 * value + 0.1 for name, value in model.named.items()}
     require_no_memory(changed, model.outputs(moved, few), fresh.outputs(moved, few), narrowest)

@@ -4,7 +4,9 @@ What a batch may look like, and what it must hold: inputs and targets, as many o
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,61 @@ from torch import Tensor
 from hessmap.errors import InvalidInput, require, sentence
 from hessmap.linalg import is_out_of_memory
 
-Inputs = Any  # a tensor, or nested dictionaries, tuples and lists of tensors
+Inputs = Any  # a tensor, nested dictionaries, tuples and lists of tensors, or a WholeBatch
+
+
+@dataclass(frozen=True, eq=False)
+class WholeBatch:
+    """A batch of any structure that an objective evaluates as a whole: one row of a problem's data."""
+
+    content: Any
+
+    @property
+    def tensors(self) -> list[tuple[str, Tensor]]:
+        """Every tensor with the path to it."""
+        found: dict[str, Tensor] = {}
+        _map_content(lambda path, tensor: found.setdefault(path, tensor), self.content, "")
+        return list(found.items())
+
+    @property
+    def size(self) -> int:
+        """The common first dimension of its tensors; 1 where there is none."""
+        lengths = {len(tensor) for _, tensor in self.tensors if tensor.ndim}
+        return lengths.pop() if len(lengths) == 1 else 1
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> WholeBatch:
+        return WholeBatch(_map_content(lambda _, tensor: function(tensor), self.content, ""))
+
+
+def _map_content(function: Callable[[str, Tensor], Tensor], content: Any, path: str) -> Any:
+    """The same structure with every tensor and array replaced; anything else stays as it is."""
+    if isinstance(content, Tensor | np.ndarray):
+        return function(path, as_tensor(content, f"batch{path}"))
+    if isinstance(content, Mapping):
+        mapped = {key: _map_content(function, value, f"{path}[{key!r}]") for key, value in content.items()}
+        if type(content) is dict:
+            return mapped
+        other = copy.copy(content)  # a mapping with methods of its own, as tokenisers return
+        for key, value in mapped.items():
+            other[key] = value  # type: ignore[index]
+        return other
+    if isinstance(content, tuple | list):
+        items = [_map_content(function, value, f"{path}[{place}]") for place, value in enumerate(content)]
+        return type(content)(*items) if hasattr(content, "_fields") else type(content)(items)
+    if is_dataclass(content) and not isinstance(content, type):
+        values = {field.name: getattr(content, field.name) for field in fields(content) if field.init}
+        mapped = {name: _map_content(function, value, f"{path}.{name}") for name, value in values.items()}
+        return replace(content, **mapped)
+    return content
 
 
 def tensors_with_paths(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
     """Every tensor with the path to it, such as ``['mask'][0]``; anything else is refused."""
     if isinstance(inputs, Tensor):
         yield "", inputs
+        return
+    if isinstance(inputs, WholeBatch):
+        yield from inputs.tensors
         return
     for key, value in _items(inputs):
         for path, tensor in tensors_with_paths(value):
@@ -31,6 +81,8 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     """The same structure with every tensor replaced."""
     if isinstance(inputs, Tensor):
         return function(inputs)
+    if isinstance(inputs, WholeBatch):
+        return inputs.map(function)
     made = {key: map_tensors(function, value) for key, value in _items(inputs)}
     if isinstance(inputs, Mapping):
         return made
@@ -38,12 +90,14 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
 
 
 def take_rows(inputs: Inputs, place: Any) -> Inputs:
-    """Some of the samples: a slice, an index tensor, ..."""
-    return map_tensors(lambda tensor: tensor[place], inputs)
+    """Some of the samples: a slice, an index tensor, ... A batch of an objective is one row and stays whole."""
+    return inputs if isinstance(inputs, WholeBatch) else map_tensors(lambda tensor: tensor[place], inputs)
 
 
 def num_rows(inputs: Inputs) -> int:
     """How many samples there are; every tensor must hold as many."""
+    if isinstance(inputs, WholeBatch):
+        return 1
     found = {path: len(tensor) if tensor.ndim else None for path, tensor in tensors_with_paths(inputs)}
     must = "all tensors of the inputs must hold the same number of samples"
     require(bool(found), must, "there is no tensor in them")

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
-from hessmap.linalg import is_out_of_memory, random_vector
+from hessmap.linalg import has_float64, is_out_of_memory, random_vector, to_host, widest_dtype
 from hessmap.losses import FunctionLoss
 from hessmap.problem.autograd import PRODUCTS, BatchGraph, may_be_rewritten, samples_in_use
 from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_halves
@@ -46,7 +46,8 @@ def twice_differentiable() -> Iterator[None]:
     Traceback (most recent call last):
         ...
     hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; it says: \
-element 0 of tensors does not require grad and does not have a grad_fn.
+element 0 of tensors does not require grad and does not have a grad_fn. Pass products='finite_difference' to Problem \
+for products from first derivatives alone.
     """
     must = "torch must be able to differentiate the model and its loss twice"
     try:
@@ -60,7 +61,8 @@ element 0 of tensors does not require grad and does not have a grad_fn.
     except Exception as error:
         if _is_refusal_of_torch(error):
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            raise UnsupportedNetwork(sentence(must, f"it says: {reason}")) from error
+            remedy = "Pass products='finite_difference' to Problem for products from first derivatives alone"
+            raise UnsupportedNetwork(sentence(must, f"it says: {reason}", remedy)) from error
         error.add_note("raised while the model was differentiated")
         raise
 
@@ -91,8 +93,8 @@ def _require_symmetric(problem: Problem, part: str) -> bool:
     for n in (0, 1):  # one at a time: vectors of parameters are long
         vector, other = vectors[n], vectors[1 - n]
         image = product(vector[None])[0]
-        crossed.append(float((other * image).sum(dtype=torch.float64)))
-        scale += float(image.double().norm())
+        crossed.append(float((other * image).sum(dtype=widest_dtype(image.device))))
+        scale += float(image.to(widest_dtype(image.device)).norm())
     difference = abs(crossed[0] - crossed[1])
     if difference > SYMMETRY_TOLERANCE * scale:
         raise asymmetric(difference / scale)
@@ -255,7 +257,7 @@ def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch
 
 def _check_in_double(problem: Problem, count: int) -> None:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
-    if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget:
+    if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget or not has_float64(problem.device):
         return
     batch = move_to(problem.few_samples(count), problem.device, torch.float64)
     twin = problem.in_double_precision()
@@ -380,9 +382,9 @@ def _check_loss(problem: Problem, batch: Batch) -> None:
         with torch.enable_grad():
             total = problem.loss.value(point, targets).sum()
         if not total.requires_grad:
-            return point, total.double(), torch.zeros_like(point)
+            return point, to_host(total), torch.zeros_like(point)
         slope = torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
-        return point, total.detach().double(), slope
+        return point, to_host(total.detach()), slope
 
     point, total, slope = at(0.0)
     image = torch.zeros_like(slope)
@@ -469,8 +471,8 @@ def _size(point: Tensor) -> float:
 
 
 def _dot(one: Tensor, other: Tensor) -> float:
-    return float((one.detach() * other).sum(dtype=torch.float64))
+    return float((one.detach() * other).sum(dtype=widest_dtype(one.device)))
 
 
 def _norm(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values.detach(), dtype=torch.float64))
+    return float(torch.linalg.vector_norm(values.detach(), dtype=widest_dtype(values.device)))

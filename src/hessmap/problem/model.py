@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
-from hessmap.linalg import Layout, is_out_of_memory
+from hessmap.linalg import Layout, has_float64, is_out_of_memory
 from hessmap.problem.data import Inputs, num_rows
 from hessmap.problem.evaluation import Forward, evaluate, is_raised_in_copying, main_output, noting_forward
 
@@ -26,15 +26,26 @@ _INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, _INSTANCE_NORM)
 
 
-def private_copy(
-    model: nn.Module, dtype: torch.dtype = torch.float64, device: torch.device | None = None
-) -> tuple[nn.Module, tuple[str, ...]]:
-    """A copy in a number format (float64) and on a device (its own), with frozen batch-norm, and notes on
-    what was changed in it.
+class Modes(NamedTuple):
+    """Whether batch norm uses its running statistics, and whether random numbers are allowed because they are fixed."""
 
-    Dropout that is switched on is refused: it would make the Hessian a random variable.
+    frozen_statistics: bool = True
+    may_be_random: bool = False
+
+
+def private_copy(
+    model: nn.Module,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | None = None,
+    modes: Modes | None = None,
+) -> tuple[nn.Module, tuple[str, ...]]:
+    """A copy in a number format (float64) and on a device (its own), and notes on what was changed in it.
+
+    Batch norm uses its running statistics where these are to be frozen. Dropout that is switched on raises unless the
+    problem fixes the random numbers: it would make the Hessian a random variable.
     """
-    _refuse_what_cannot_be_copied(model)
+    modes = modes or Modes()
+    _refuse_what_cannot_be_copied(model, modes.may_be_random)
     notes = []
     if any(_is_compiled(module) for module in model.modules()):
         notes.append("compiled modules were taken as they were before torch.compile")
@@ -58,23 +69,26 @@ def private_copy(
             raise
         must = "the model must be copyable, so that the original stays as it is"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
-    notes += _freeze_statistics(copied)
+    notes += _freeze_statistics(copied, modes.frozen_statistics)
     _prepare_parameters(copied, original)
     return copied, tuple(dict.fromkeys(notes))
 
 
-def _freeze_statistics(model: nn.Module) -> list[str]:
+def _freeze_statistics(model: nn.Module, frozen_statistics: bool) -> list[str]:
     """Have normalisations use what they have stored, and gradients of embeddings be dense; notes on what was frozen."""
     notes = []
     for module in model.modules():
         if isinstance(module, _INSTANCE_NORM) and module.running_mean is None:
             continue  # it looks at one sample at a time, in both modes
-        if isinstance(module, _BATCH_NORMS) and module.training:
+        if isinstance(module, _BATCH_NORMS) and not frozen_statistics:
+            module.train()
+            notes.append("batch norm uses the statistics of each batch (batch_norm='train')")
+        elif isinstance(module, _BATCH_NORMS) and module.training:
             require(
                 module.running_mean is not None,
                 "batch-norm must have running statistics, so that it can be taken frozen",
                 f"{type(module).__name__} has none",
-                "Build it with track_running_stats=True and run the data through once",
+                "Build it with track_running_stats=True and run the data through once, or pass batch_norm='train'",
             )
             module.eval()
             notes.append("batch-norm was taken frozen, with its running statistics")
@@ -132,12 +146,13 @@ def _has_spectral_norm(module: nn.Module) -> bool:
     return by_hook or type(module).__name__ == "_SpectralNorm"
 
 
-def _refuse_what_cannot_be_copied(model: nn.Module) -> None:
+def _refuse_what_cannot_be_copied(model: nn.Module, may_be_random: bool) -> None:
     for name, module in model.named_modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
+        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0
+        if is_dropout and not may_be_random:
             must = "dropout must be off, because it makes the Hessian random"
             got = f"layer '{name}' is {type(module).__name__}(p={module.p}) in train mode"
-            raise InvalidInput(sentence(must, got, "Call model.eval() first"))
+            raise InvalidInput(sentence(must, got, "Call model.eval() first, or pass randomness='fixed'"))
     for name, parameter in model.named_parameters():
         must = "every parameter must have its values"
         if isinstance(parameter, nn.parameter.UninitializedParameter):
@@ -148,12 +163,17 @@ def _refuse_what_cannot_be_copied(model: nn.Module) -> None:
             raise InvalidInput(sentence(must, got, "Load the weights first, for example with model.to_empty"))
 
 
-def chosen_format(model: nn.Module, given: torch.dtype | None) -> tuple[torch.dtype, tuple[str, ...]]:
-    """float64 up to a million trainable parameters, the model's own format above."""
+def chosen_format(
+    model: nn.Module, given: torch.dtype | None, device: torch.device
+) -> tuple[torch.dtype, tuple[str, ...]]:
+    """float64 up to a million trainable parameters on devices that have it, the model's own format above."""
     if given is not None:
         require(given in _FORMATS, "dtype must be torch.float32 or torch.float64", f"got {given}")
+        must, got = "dtype must be one that the device has", f"{device} has no float64"
+        require(given == torch.float32 or has_float64(device), must, got, "Use dtype=torch.float32")
         return given, ()
-    _refuse_what_cannot_be_copied(model)
+    if not has_float64(device):
+        return torch.float32, (f"computed in float32, because {device} has no float64",)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     count = sum(parameter.numel() for parameter in trainable)
     if count <= LARGEST_IN_FLOAT64:
@@ -237,7 +257,8 @@ def _layers(names: Sequence[str]) -> list[str]:
 class FrozenModel:
     """``named`` are the parameters that are differentiated, ``fixed`` all others; ``forward`` is the user's way to call
     the model. ``narrowest`` is a narrower number format in which it computes some of its values, if there is one;
-    ``seen`` collects what evaluations find worth a note."""
+    ``seen`` collects what evaluations find worth a note. An objective may differentiate while it is evaluated, in
+    all ``trainable`` parameters."""
 
     model: nn.Module
     named: dict[str, Tensor]
@@ -249,6 +270,9 @@ class FrozenModel:
     copy_notes: tuple[str, ...]
     format_notes: tuple[str, ...]
     narrowest: torch.dtype | None = None
+    is_objective: bool = False
+    modes: Modes = field(default_factory=Modes)
+    trainable: frozenset[str] = frozenset()
     seen: set[str] = field(default_factory=set)
 
     @property
@@ -290,11 +314,24 @@ class FrozenModel:
         """Whatever the model returns, called by ``forward``."""
         tensors = (self.named if named is None else named) | self.fixed
         with noting_forward(inputs):
+            if self.is_objective:
+                return self._objective_value(tensors, inputs, forward, fast)
             return evaluate(self.model, tensors, inputs, forward, self.seen, fast)
+
+    def _objective_value(self, tensors: dict[str, Tensor], inputs: Inputs, forward: Forward | None, fast: bool) -> Any:
+        """An evaluation in which the parameters have gradients: an objective may take derivatives in them."""
+        has_graph = torch.is_grad_enabled() and any(value.requires_grad for value in tensors.values())
+        given = {
+            name: value if value.requires_grad or name not in self.trainable else value.detach().requires_grad_()
+            for name, value in tensors.items()
+        }
+        with torch.enable_grad():
+            found = evaluate(self.model, given, inputs, forward, self.seen, fast)
+        return found if has_graph or not isinstance(found, Tensor) else found.detach()
 
     def in_format(self, dtype: torch.dtype) -> FrozenModel:
         """The same parameters of a copy in another number format."""
-        model, notes = private_copy(self.model, dtype, self.device)
+        model, notes = private_copy(self.model, dtype, self.device, self.modes)
         values = {name: value.detach() for name, value in model.named_parameters()}
         named, fixed = ({name: values[name] for name in chosen} for chosen in (self.named, self.fixed))
         return replace(self, model=model, named=named, fixed=fixed, dtype=dtype, copy_notes=notes, seen=set())
@@ -306,15 +343,33 @@ def frozen_model(
     dtype: torch.dtype | None,
     device: torch.device | str | None,
     forward: Forward | None,
+    *,
+    is_objective: bool = False,
+    modes: Modes | None = None,
 ) -> FrozenModel:
     """A copy of the model, restricted to some parameters; it chooses the number format and the device if these are
     None."""
     require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
     require(forward is None or callable(forward), "forward must be a function (model, inputs)", f"got {forward!r}")
-    chosen_dtype, format_notes = chosen_format(model, dtype)
+    modes = modes or Modes()
+    _refuse_what_cannot_be_copied(model, modes.may_be_random)
     chosen_device = checked_device(model, device)
+    chosen_dtype, format_notes = chosen_format(model, dtype, chosen_device)
     with torch.no_grad():
-        copied, notes = private_copy(model, chosen_dtype, chosen_device)
+        copied, notes = private_copy(model, chosen_dtype, chosen_device, modes)
+    trainable = frozenset(name for name, value in copied.named_parameters() if value.requires_grad)
     named, fixed, num_left_out = chosen_parameters(copied, parameters)
-    number_format = chosen_dtype, chosen_device
-    return FrozenModel(copied, named, fixed, *number_format, forward, num_left_out, notes, format_notes)
+    return FrozenModel(
+        copied,
+        named,
+        fixed,
+        chosen_dtype,
+        chosen_device,
+        forward,
+        num_left_out,
+        notes,
+        format_notes,
+        is_objective=is_objective,
+        modes=modes,
+        trainable=trainable,
+    )

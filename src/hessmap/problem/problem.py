@@ -15,17 +15,37 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hessmap.errors import number_or_none, require, short_text
+from hessmap.errors import checked_count, checked_seed, number_or_none, require, require_name, short_text
 from hessmap.linalg import Fallbacks, checked_budget, is_answerable
-from hessmap.losses import AnyLoss, PositionLoss, as_loss
+from hessmap.losses import AnyLoss, ObjectiveLoss, PositionLoss, as_loss, require_parts
 from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import checked_first_samples, look_at_batches
 from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
 from hessmap.problem.evaluation import Forward
-from hessmap.problem.model import FrozenModel, frozen_model
+from hessmap.problem.model import FrozenModel, Modes, frozen_model
 from hessmap.problem.model_loss import labelled_data
-from hessmap.problem.samples import Batch, WeightedSamples, checked_weights, samples_of, weighted_samples
+from hessmap.problem.objective import (
+    BatchWeights,
+    Objective,
+    loss_objective,
+    objective_forward,
+    objective_name,
+    require_dependence,
+    structured_objective,
+)
+from hessmap.problem.objective import (
+    batch_weights as weights_of_batches,
+)
+from hessmap.problem.samples import (
+    Batch,
+    ObjectiveBatches,
+    WeightedSamples,
+    checked_weights,
+    objective_batches,
+    samples_of,
+    weighted_samples,
+)
 from hessmap.records import Provenance, html_facts, provenance
 
 PASS = 4096  # samples of a forward pass at once
@@ -80,44 +100,84 @@ _Found = TypeVar("_Found")
 
 
 class Problem:
-    """The risk of a model on data: ``sum_n weight_n loss(model(input_n), target_n)`` with weights of mean one / N,
-    plus ``l2`` times the squared norm of the parameters when asked for.
+    """A model, its loss (or objective) and data: what curvature is computed of.
 
-    Where a sample has outputs at several positions (tokens, pixels), the risk is the mean over all positions of the
-    data that count; ``class_axis`` says where the classes are if the shape of the targets does not: -1 for outputs
-    (samples, tokens, classes), 1 for (samples, classes, positions..).
+    The risk is ``sum_n weight_n loss(model(input_n), target_n)`` with sample weights that sum to one, plus ``l2`` times
+    the squared norm of the parameters. Where a sample has outputs at several positions (tokens, pixels), it is the mean
+    over all positions that count. With an ``objective``, it is the mean of ``objective(model, batch)`` over batches.
 
-    ``data`` is a tensor or a structure of tensors with ``targets``, a pair of both, a dictionary with its targets under
-    "labels", a data set, a loader, or a list of batches. Tensors are held, everything else is read again at every pass.
-    A dictionary of inputs goes to the model by keyword, a tuple by position, anything as ``forward(model, inputs)``
-    says. ``parameters`` restricts the problem to some, by names, globs ("*.bias") or layers ("encoder.0"). Without a
-    ``loss`` the model's own is taken, for data of dictionaries with labels: where it is recognised as a cross-entropy
-    or squared loss all Hessians exist, else the loss Hessian alone.
+    Args:
+        model: Any module. It is copied: neither its mode, gradients, buffers nor later training are affected.
+        loss: A name ("squared": half the sum of squares over the outputs, "mse": their mean, "l1", "cross_entropy",
+            "bce": binary cross-entropy of logits, "log_cosh"), a torch loss module or function
+            (``F.cross_entropy``), or a function ``(outputs, targets)`` that returns one value per sample. Defaults to
+            the model's own loss, for data of dictionaries with labels: if it is recognised all Hessians exist, else the
+            loss Hessian alone.
+        data: Tensors with ``targets``, a pair of both, a dictionary with its targets under "labels", a data set, a
+            loader or a list of batches. Tensors are copied into memory, everything else is read again at every pass.
+            For an objective: a list or loader of batches, or one batch (a tensor, tuple, dictionary or object).
+        targets: Targets of ``data``. Defaults to those that come with the data.
+        objective: Function ``(model, batch)`` that returns the mean loss of a batch as a scalar, or one loss per
+            sample. It may call the model and its parts any number of times and differentiate inside. Only the loss
+            Hessian exists. It replaces ``loss``, ``targets``, ``forward``, ``weights`` and ``class_axis``.
+        batch_weights: How the batches of an objective are averaged: by "size" (default), the common first dimension
+            of their tensors, or "equal".
+        forward: How to call the model, ``(model, inputs)``. Defaults to keywords for a dictionary of inputs, positions
+            for a tuple.
+        parameters: Names, globs ("*.bias") or layers ("encoder.0") to differentiate. Defaults to all trainable ones.
+        weights: Weight of each sample in the mean. Defaults to equal weights.
+        class_axis: Axis of the classes where the shape of the targets does not determine it: -1 for outputs (samples,
+            tokens, classes), 1 for (samples, classes, positions..).
+        l2: Coefficient of the squared norm of the parameters. Defaults to 0.
+        dtype: torch.float32 or torch.float64. Defaults to float64 up to a million trainable parameters and to the
+            model's own format above.
+        device: Device to compute on. Defaults to the model's.
+        memory_budget: Bytes that no temporary should exceed (inf: no limit). Defaults to a quarter of the free memory,
+            at most 8 GiB.
+        products: "auto" (default: exact), or "finite_difference": central differences of gradients, for models or
+            objectives without a second derivative in torch.
+        compile: Whether products are traced and compiled, which needs a C++ compiler and takes up to minutes at the
+            first product. Defaults to False.
+        batch_norm: "frozen" (default: running statistics), or "train": statistics of each given batch,
+            differentiated through.
+        randomness: None (default: a random model raises), or "fixed": the random numbers of dropout and noise are
+            drawn once, from ``seed``.
+        seed: Seed of fixed randomness. Defaults to 0.
+        num_draws: Number of draws over which fixed randomness is averaged. Defaults to 1.
 
-    The model is copied with batch-norm frozen: training the original later does not change the problem. The copy is in
-    float64 up to a million trainable parameters and in its own number format above, unless ``dtype`` says otherwise. No
-    temporary is meant to exceed ``memory_budget`` bytes (inf: no limit); without one it is a quarter of the free
-    memory, at most 8 GiB.
+    Attributes:
+        notes: What was done to the model and the data, in words.
+        num_parameters: Number of differentiated parameters.
+        num_samples: Number of samples.
+        parameters: The differentiated parameters, flat.
+        layout: Names, shapes and positions of the parameters in flat vectors.
 
-    Products are traced and compiled, for the speed of their matrix products, where a measurement needs so many that it
-    pays ("auto", which needs a C++ compiler); with ``compile=True`` always, which takes up to minutes at the first
-    product, with False never. ``notes`` says in words whatever was done.
+    Raises:
+        InvalidInput: If model, loss and data do not fit each other.
+        NotReproducible: If model, objective or data are random, or the samples of a loss depend on each other.
+        UnsupportedNetwork: If torch cannot differentiate the model.
 
-    >>> import torch
-    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
-    >>> problem = Problem(model, "cross_entropy", torch.randn(20, 3), torch.randint(2, (20,)))
-    >>> problem.num_parameters, problem.num_samples, problem.gradient().shape
-    (26, 20, torch.Size([26]))
+    Example:
+        >>> import torch
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        >>> problem = Problem(model, "cross_entropy", torch.randn(20, 3), torch.randint(2, (20,)))
+        >>> problem.num_parameters, problem.num_samples, problem.gradient().shape
+        (26, 20, torch.Size([26]))
+        >>> contrast = Problem(model, objective=lambda model, x: model(x).std(), data=[torch.randn(8, 3)])
+        >>> contrast.gradient().shape
+        torch.Size([26])
     """
 
     @torch.inference_mode(False)
     def __init__(
         self,
         model: nn.Module,
-        loss: AnyLoss | None,
-        data: Any,
+        loss: AnyLoss | None = None,
+        data: Any = None,
         targets: Any = None,
         *,
+        objective: Objective | None = None,
+        batch_weights: BatchWeights = "size",
         forward: Forward | None = None,
         parameters: str | Sequence[str] | None = None,
         weights: Any = None,
@@ -126,16 +186,53 @@ class Problem:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
         memory_budget: float | None = None,
-        compile: bool | Literal["auto"] = "auto",
+        products: Literal["auto", "finite_difference"] = "auto",
+        compile: bool = False,
+        batch_norm: Literal["frozen", "train"] = "frozen",
+        randomness: Literal["fixed"] | None = None,
+        seed: int = 0,
+        num_draws: int = 1,
     ) -> None:
         penalty = number_or_none(l2)
         is_penalty = penalty is not None and 0 <= penalty < float("inf")
         require(is_penalty, "l2 must be finite and not negative", f"got {short_text(l2)}")
-        is_choice = isinstance(compile, bool | np.bool_) or (isinstance(compile, str) and compile == "auto")
-        require(is_choice, 'compile must be True, False or "auto"', f"got {short_text(compile)}")
+        require(isinstance(compile, bool | np.bool_), "compile must be True or False", f"got {short_text(compile)}")
         self.l2 = penalty or 0.0
-        self.compile: bool | Literal["auto"] = "auto" if compile == "auto" else bool(compile)
+        self.compile = bool(compile)
         self.memory_budget, budget_notes = checked_budget(memory_budget)
+        require_name("products", products, ("auto", "finite_difference"))
+        require_name("batch_norm", batch_norm, ("frozen", "train"))
+        require_name("batch_weights", batch_weights, ("size", "equal"))
+        require(randomness in (None, "fixed"), "randomness must be None or 'fixed'", f"got {short_text(randomness)}")
+        self.products = products
+        self._difference_error = 0.0
+        self._first_notes: tuple[str, ...] = ()
+        self._later_notes: list[str] = []
+        self._fallbacks = Fallbacks()
+        draws = checked_count("num_draws", num_draws, 1)
+        first_seed = checked_seed(seed)
+        must = "num_draws above 1 needs randomness='fixed'"
+        require(draws == 1 or randomness == "fixed", must, f"got num_draws={draws} with randomness=None")
+        seeds = range(first_seed, first_seed + draws) if randomness == "fixed" else None
+        if objective is not None:
+            given = {"loss": loss, "targets": targets, "forward": forward, "weights": weights, "class_axis": class_axis}
+            for name, value in given.items():
+                must, got = f"an objective cannot be combined with {name}=", f"both were given ({short_text(value)})"
+                require(value is None, must, got, "The objective computes the whole loss from model and batch")
+            require(callable(objective), "objective must be a function (model, batch)", f"got {short_text(objective)}")
+        elif batch_norm == "train" or seeds is not None:
+            objective = loss_objective(loss, forward, class_axis)
+        else:
+            objective = structured_objective(model, loss, data, targets, forward)
+        if objective is not None:
+            must = "weights= needs a loss of single samples"
+            require(weights is None, must, f"the objective '{objective_name(objective)}' has whole batches")
+            data = data if targets is None else [(data, targets)]
+            choices = parameters, dtype, device
+            notes = self._set_objective(model, objective, data, batch_weights, batch_norm, seeds, choices)
+            self._first_notes = (*notes, *budget_notes, *self._frozen.selection_notes, *self._l2_notes)
+            require(isfinite(risk := risk_value(self)), "the objective must be finite", f"its value is {risk}")
+            return
         frozen = frozen_model(model, parameters, dtype, device, forward)
         data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
         samples, data_notes = samples_of(data, targets, frozen.dtype, frozen.device, self.memory_budget)
@@ -143,15 +240,50 @@ class Problem:
         first = checked_first_samples(frozen, None if loss is None else as_loss(loss, class_axis), samples.first, model)
         self.output_shape, self.output_dim = first.output_shape, prod(first.output_shape)
         self._set_parts(first.model, weighted_samples(samples, given_weights, first.loss, self.output_dim, frozen))
-        self._later_notes: list[str] = []
-        self._fallbacks = Fallbacks()
-        self._first_notes: tuple[str, ...] = (
+        sums = first.loss.is_sum
+        self._first_notes = (
             *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
             *(*budget_notes, *frozen.selection_notes),
-            *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
+            *self._l2_notes,
+            *(["the loss is summed over the samples (reduction='sum'): Hessians are those of the sum"] if sums else []),
         )
         risk = risk_value(self, look_at_batches(self, first.loss_weights))
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
+
+    @property
+    def _l2_notes(self) -> tuple[str, ...]:
+        note = f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"
+        return (note,) if self.l2 else ()
+
+    def _set_objective(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        data: Any,
+        rule: BatchWeights,
+        batch_norm: str,
+        seeds: range | None,
+        choices: tuple[Any, Any, Any],
+    ) -> tuple[str, ...]:
+        """Make this the problem of an objective on whole batches; notes on what was done."""
+        modes = Modes(batch_norm == "frozen", seeds is not None)
+        forward = objective_forward(objective, seeds)
+        frozen = frozen_model(model, *choices, forward, is_objective=True, modes=modes)
+        batches = objective_batches(data)
+        loss = ObjectiveLoss(objective_name(objective))
+        first = checked_first_samples(frozen, loss, batches.first, model)
+        require_dependence(first.model, batches, loss.name)
+        weights, note = weights_of_batches(first.model, objective, batches, rule)
+        self.output_shape, self.output_dim = (1,), 1
+        self._set_parts(first.model, weighted_samples(batches, weights, first.loss, 1, frozen))
+        drawn = [] if seeds is None else [f"the random numbers of {len(seeds)} draws are fixed (randomness='fixed')"]
+        found = (*frozen.copy_notes, note, *drawn, *frozen.format_notes, *first.notes, *sorted(frozen.seen))
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def is_objective(self) -> bool:
+        """Whether the problem is that of an objective on whole batches, which has the loss Hessian alone."""
+        return isinstance(self.samples, ObjectiveBatches)
 
     def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
         """Make these the model, the loss and the data of this problem."""
@@ -169,7 +301,16 @@ class Problem:
     def notes(self) -> tuple[str, ...]:
         """What was done to the model and the data, how products are made once that is decided, and how often a slower
         method was used because a faster one failed."""
-        return (*self._first_notes, *self._later_notes, *self._fallbacks.notes)
+        found = [*self._first_notes, *self._later_notes, *self._fallbacks.notes]
+        if self.products == "finite_difference":
+            found.append(
+                f"products are finite differences of gradients: relative error about {self._difference_error:.0e}"
+            )
+        return tuple(found)
+
+    def note_difference_error(self, error: float) -> None:
+        """Note the estimated relative error of products by finite differences, the largest so far."""
+        self._difference_error = max(self._difference_error, error)
 
     def add_note(self, note: str) -> None:
         """Say something more, once; the problem in single precision says the same."""
@@ -258,10 +399,13 @@ class Problem:
     @torch.no_grad()
     def outputs(self) -> Tensor:
         """Outputs of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        require_samples(self, "the matrix of outputs")
         return torch.cat([self.forward(self.named, inputs).detach() for inputs, _, _ in self.ordered_batches(PASS)])
 
     def residuals(self) -> Tensor:
         """dloss/doutput of every sample, shape (num_samples, output_dim), in the order of ``inputs``."""
+        require_samples(self, "residuals")
+        require_samples(self, "the matrix of residuals")
         found = []
         for inputs, targets, _ in self.ordered_batches(PASS):  # one pass: another one may have another order
             with torch.no_grad():
@@ -312,8 +456,19 @@ class Problem:
         return double
 
     def __repr__(self) -> str:
+        if isinstance(self.samples, ObjectiveBatches):
+            batches = f"{self.num_samples} batch{'' if self.num_samples == 1 else 'es'}"
+            sizes = f"{self.num_parameters} parameters, {batches} of {sum(self.samples.sizes)} samples"
+            return f"Problem({type(self.model).__name__}, objective '{self.loss.name}'{self._batch_norm_text}, {sizes})"
         sizes = f"{self.num_parameters} parameters, {self.num_samples} samples, {self.output_dim} outputs"
-        return f"Problem({type(self.model).__name__}, loss '{self.loss.name}', {sizes})"
+        return f"Problem({type(self.model).__name__}, loss '{self.loss.name}'{self._batch_norm_text}, {sizes})"
+
+    @property
+    def _batch_norm_text(self) -> str:
+        norms = [module for module in self.model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+        if not norms:
+            return ""
+        return ", batch norm of each batch" if any(norm.training for norm in norms) else ", batch norm frozen"
 
     def _repr_html_(self) -> str:
         rows = {
@@ -333,3 +488,10 @@ def require_problem(problem: object) -> None:
     """Raise unless it is a Problem: what every function that differentiates asks first."""
     remedy = "Build one with hm.Problem(model, loss, data)"
     require(isinstance(problem, Problem), "this needs a Problem", f"got a {type(problem).__name__}", remedy)
+
+
+def require_samples(problem: object, what: str) -> None:
+    """Raise unless it is a Problem whose loss has outputs and targets of single samples."""
+    require_problem(problem)
+    if isinstance(problem, Problem) and problem.is_objective:
+        require_parts(problem.loss, what)

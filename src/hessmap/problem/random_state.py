@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from hessmap.linalg import device_random_states, restore_device_random_states, seed_devices
+
 _LOCK = threading.RLock()
 _Item = TypeVar("_Item")
 
@@ -62,14 +64,15 @@ def iterate_seeded(items: Iterable[_Item], seed: int, *generators: torch.Generat
 def _states(generators: list[torch.Generator]) -> Any:
     numpy_state = np.random.get_state()  # noqa: NPY002 - the global one is meant
     own = [generator.get_state() for generator in generators]
-    return random.getstate(), numpy_state, torch.get_rng_state(), own
+    return random.getstate(), numpy_state, torch.get_rng_state(), own, device_random_states()
 
 
 def _restore(states: Any, generators: list[torch.Generator]) -> None:
-    python_state, numpy_state, torch_state, own = states
+    python_state, numpy_state, torch_state, own, of_devices = states
     random.setstate(python_state)
     np.random.set_state(numpy_state)  # noqa: NPY002
     torch.set_rng_state(torch_state)
+    restore_device_random_states(of_devices)
     for generator, state in zip(generators, own, strict=True):
         generator.set_state(state)
 
@@ -78,5 +81,6 @@ def _seed_all(seed: int, generators: list[torch.Generator]) -> None:
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
+    seed_devices(seed)
     for generator in generators:
         generator.manual_seed(seed)

@@ -19,16 +19,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from hessmap.errors import HessmapError, NotReproducible, require, sentence
+from hessmap.errors import HessmapError, InvalidInput, NotReproducible, require, sentence
 from hessmap.linalg import available_bytes, require_memory
 from hessmap.losses import Loss
 from hessmap.problem.data import (
     Inputs,
     Pair,
+    WholeBatch,
     as_tensor,
     batch_pair,
     checked_pair,
@@ -154,7 +156,86 @@ class StreamedSamples:
         return found
 
 
-Samples = HeldSamples | StreamedSamples
+class ObjectiveBatches:
+    """The batches of an objective, each one row; every pass must give the same ones in the same order.
+
+    Batches of a loader that shuffles are those of one seed.
+    """
+
+    is_held = False
+    is_ordered = True
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self.sizes: tuple[int, ...] = ()
+        prints = []
+        for batch in self._read():
+            prints.append(_batch_fingerprint(batch))
+            self.sizes = (*self.sizes, batch.size)
+            if len(prints) == 1:
+                self.first: Pair = (batch, torch.zeros(1))
+        require(bool(prints), "the data must hold at least one batch", "it is empty")
+        self._prints = torch.tensor(prints, dtype=torch.float64)
+        self.num_samples = len(prints)
+        for _ in self.batches():  # a second pass
+            pass
+
+    def batches(self, size: int | None = None) -> Iterator[Pair]:
+        """One pass, a batch at a time."""
+        count = 0
+        for batch in self._read():
+            known = float(self._prints[count]) if count < len(self._prints) else torch.nan
+            if not abs(_batch_fingerprint(batch) - known) <= 1e-9 * max(1.0, abs(known)):
+                raise _changed_batches_error(f"batch {count} of this pass differs from that of the first")
+            count += 1
+            yield batch, torch.zeros(1)
+        if count < self.num_samples:
+            raise _changed_batches_error(f"two passes gave {self.num_samples} and {count} batches")
+
+    def digest(self) -> Digest:
+        return Digest(self.num_samples, torch.stack([self._prints.sum(), self._prints.square().sum(), self._prints[0]]))
+
+    def _read(self) -> Iterator[WholeBatch]:
+        sampler = getattr(self._loader, "sampler", None)
+        given = getattr(self._loader, "generator", None), getattr(sampler, "generator", None)
+        generators = [generator for generator in given if isinstance(generator, torch.Generator)]
+        for number, content in enumerate(_noting_errors(iterate_seeded(self._loader, 0, *generators))):
+            batch = WholeBatch(content)
+            for path, tensor in batch.tensors:
+                is_finite = not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())
+                require(is_finite, "the data must be finite", f"batch {number}{path} has NaN or inf")
+            yield batch
+
+
+def _batch_fingerprint(batch: WholeBatch) -> float:
+    """A number that is equal for equal batches."""
+    generator, total = torch.Generator().manual_seed(7), 0.0
+    for _, tensor in batch.tensors:
+        flat = tensor.detach().reshape(-1).to("cpu")
+        flat = flat.real.double() + flat.imag.double() if flat.is_complex() else flat.double()
+        total += float(flat @ torch.rand(len(flat), generator=generator, dtype=torch.float64))
+    return total
+
+
+def _changed_batches_error(got: str) -> NotReproducible:
+    remedy = "Switch off augmentation and random sampling, or pass a list of batches"
+    return NotReproducible(sentence("an objective needs the same batches at every pass", got, remedy))
+
+
+def objective_batches(data: Any) -> ObjectiveBatches:
+    """The batches that a user means: a list, loader or data set gives several; anything else is one."""
+    if isinstance(data, Iterator):
+        got = f"got a {type(data).__name__}, which can be read only once"
+        raise InvalidInput(sentence("data must be readable more than once", got, "Pass a list of batches or a loader"))
+    if isinstance(data, Dataset):
+        return ObjectiveBatches(DataLoader(data, batch_size=_BATCH))
+    is_single = isinstance(data, Tensor | np.ndarray | Mapping | tuple) or not hasattr(data, "__iter__")
+    require(data is not None, "an objective needs data", "got None", "Pass data=[batch, ..] or a loader")
+    require(not isinstance(data, str | bytes), "data must hold tensors", f"got a {type(data).__name__}")
+    return ObjectiveBatches([data] if is_single else data)
+
+
+Samples = HeldSamples | StreamedSamples | ObjectiveBatches
 
 
 def _noting_errors(batches: Iterator[Any]) -> Iterator[Any]:
@@ -264,6 +345,9 @@ class WeightedSamples:
         """All samples; those of a stream are gathered, or refused if they do not fit."""
         if isinstance(self.samples, HeldSamples):
             return self.samples
+        if isinstance(self.samples, ObjectiveBatches):
+            must, got = "inputs and targets in memory need a loss of single samples", "the problem has an objective"
+            raise InvalidInput(sentence(must, got, "They are not defined for this objective"))
         first, count = self.samples.first[0], self.samples.num_samples
         needed = 2 * int(num_bytes(first, self.dtype) / num_rows(first) * count)
         remedy = "Use fewer samples, or a function that streams them"
@@ -303,7 +387,7 @@ def weighted_samples(
         mass += float(part @ masses)
         start += len(masses)
     require(mass > 0, "at least one sample must count", "the loss ignores every one of them")
-    return replace(found, mass=mass)
+    return replace(found, mass=1.0 if loss.is_sum else mass)
 
 
 def prepared_targets(loss: Loss, targets: Tensor, output_dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:

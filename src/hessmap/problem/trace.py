@@ -170,6 +170,38 @@ def replay(problem: Problem, recording: Recording, inputs: Inputs, uses: Contain
         return problem.forward(problem.named, inputs)
 
 
+def perturbed_pass(
+    problem: Problem, inputs: Inputs, perturbations: Mapping[int, Tensor | None], layer_outputs: AtUse | None = None
+) -> tuple[Tensor, list[Tensor]]:
+    """Run the model with perturbations added to the outputs of some of its layer uses.
+
+    Args:
+        problem: Problem whose model is run.
+        inputs: Inputs of the model, one row per sample.
+        perturbations: For each use, by its number in the recording and in order of execution, a tensor of shape
+            (samples, outputs, positions), or None to read the inputs of the use only.
+        layer_outputs: Computes the unperturbed outputs of a call. Defaults to the call's own operation.
+
+    Returns:
+        The outputs of the model, and the inputs (samples, input_size) of each of these uses.
+
+    Raises:
+        RuntimeError: If the model's calls depend on its samples.
+    """
+    recording, count, found = recording_of(problem), num_rows(inputs), dict[int, Tensor]()
+
+    def at_use(number: int, call: LayerCall) -> Tensor:
+        use, perturbation = recording.uses[number], perturbations[number]
+        found[number] = use.sample_inputs(call.inputs, count, problem.dtype)
+        made = call.outputs() if layer_outputs is None else layer_outputs(number, call)
+        return made if perturbation is None else made + use.row_outputs(perturbation, tuple(made.shape))
+
+    outputs = replay(problem, recording, inputs, perturbations, at_use)
+    if list(found) != list(perturbations):
+        raise RuntimeError("the calls of the model depend on its samples")
+    return outputs, list(found.values())
+
+
 class _Stops:
     def __init__(self, recording: Recording, uses: Container[int], at_use: AtUse) -> None:
         self.decisions = recording.decisions

@@ -1,41 +1,29 @@
 """Frozen records that carry their own doubt."""
 
-from hessmap.records.commands import command_line
-from hessmap.records.costs import CostBound, RepresentationCost
-from hessmap.records.datasets import DataSetStatus
-from hessmap.records.effective_parameters import CountTruth, EffectiveParameters
-from hessmap.records.encoding import encode
-from hessmap.records.estimates import (
-    DensityEstimate,
-    DiagonalEstimate,
-    GradientOverlap,
-    MethodChoice,
-    SharpnessMeasurement,
-    ShiftedSolution,
-    SpectralEstimate,
-)
-from hessmap.records.function_layers import (
+from hessmap.records.files import atomic_write
+from hessmap.records.functions import (
+    GRAM_ERROR,
     BalanceMeasurement,
     BottleneckView,
     ClassRegions,
+    CostBound,
     DenoisingScore,
-    LayerRepresentation,
-)
-from hessmap.records.functions import (
-    GRAM_ERROR,
     FunctionRank,
     FunctionRankCertificate,
+    LayerRepresentation,
     RankInterval,
     RankRange,
+    RepresentationCost,
     SchattenMeasurement,
     SideTruth,
     robust_rank,
 )
-from hessmap.records.html_tables import html_facts, html_table
 from hessmap.records.layers import (
     AutocorrelationMeasurement,
     ClusterMeasurement,
     DecouplingMeasurement,
+    KroneckerBlockError,
+    KroneckerError,
     KroneckerFit,
     OutlierMeasurement,
     OverlapCurve,
@@ -49,30 +37,29 @@ from hessmap.records.learning import (
     LearningCoefficient,
     LearningCoefficientEstimate,
 )
-from hessmap.records.map_comparison import (
-    Change,
-    FactorChange,
-    LayerChange,
-    MapComparison,
-    MapIdentity,
-    PartChange,
-    change,
-)
 from hessmap.records.maps import (
     HESSIAN_SYMBOLS,
+    Change,
     CurvatureMap,
     DataRankMeasurement,
+    FactorChange,
     FactorCurvature,
+    LayerChange,
     LayerCurvature,
+    MapComparison,
+    MapIdentity,
     NetworkCurvature,
+    PartChange,
     PartCurvature,
+    change,
     whole_of,
 )
-from hessmap.records.pictures import plot, register_pictures
 from hessmap.records.provenance import Provenance, data_hash, provenance
 from hessmap.records.ranks import (
     PARTS,
+    CountTruth,
     DataRanks,
+    EffectiveParameters,
     Part,
     RankBounds,
     RankCertificate,
@@ -81,12 +68,19 @@ from hessmap.records.ranks import (
     RankValue,
     Truth,
 )
-from hessmap.records.record import Record
+from hessmap.records.record import Record, encode, html_facts, html_table, plot, register_pictures
 from hessmap.records.spectra import (
+    DensityEstimate,
+    DiagonalEstimate,
     EffectiveDimension,
     EigenpairsMeasurement,
+    GradientOverlap,
     LinearSolution,
+    MethodChoice,
     ReconstructionErrors,
+    SharpnessMeasurement,
+    ShiftedSolution,
+    SpectralEstimate,
     Spectrum,
     SubspaceOverlap,
 )
@@ -111,8 +105,9 @@ from hessmap.records.store import (
     set_times,
     track_summaries,
 )
+from hessmap.records.store.named_records import command_line
 from hessmap.records.tracks import CurvatureTrack, TrackPoint
-from hessmap.records.training import TrainingRun
+from hessmap.records.training import DataSetStatus, TrainingRun
 from hessmap.records.whole_curvature import (
     DENSITY_WIDTH,
     NUM_EIGENVALUES,
@@ -163,6 +158,8 @@ __all__ = [
     "FunctionRank",
     "FunctionRankCertificate",
     "GradientOverlap",
+    "KroneckerBlockError",
+    "KroneckerError",
     "KroneckerFit",
     "LayerChange",
     "LayerCurvature",
@@ -213,6 +210,7 @@ __all__ = [
     "add_map",
     "add_point",
     "add_track",
+    "atomic_write",
     "change",
     "command_line",
     "data_hash",

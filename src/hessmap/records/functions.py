@@ -1,4 +1,4 @@
-"""The rank of the function that a network represents: of its Jacobians, and between what its bottleneck rank lies."""
+"""The function of a network: the rank of its Jacobians, its layers and class regions, the cost of its weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hessmap.records.provenance import Provenance
+from hessmap.records.ranks import RankMeasurement
 from hessmap.records.record import Record
 
 Floats = NDArray[np.float64]
@@ -173,3 +174,175 @@ class FunctionRank(Record):
     @property
     def smallest_gap(self) -> float:
         return float(self.gaps.min())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerRepresentation(Record):
+    """What leaves one layer, behind its activation: the matrix Z of all samples, centred and not.
+
+    ``rank`` and ``centred_rank`` count singular values above the view's relative tolerance times the largest;
+    ``effective_rank`` is the exponential of the entropy of the centred singular values (Roy & Vetterli 2007),
+    ``stable_rank`` ||Z||_F^2 / ||Z||^2, both centred. ``nonlinearity`` is ||Z~ - sigma(Z~)|| / ||Z~|| for the
+    pre-activations Z~, None for the last layer and where a pooling changes the size. ``similarity`` is the centred
+    linear alignment (CKA) with what entered the layer: 1 if they are equal up to rotation and scale.
+    ``is_limited_by_samples`` if there are too few different samples for a larger centred rank.
+    """
+
+    name: str
+    width: int
+    singular_values: Floats
+    centred_singular_values: Floats
+    weight_singular_values: Floats
+    rank: int
+    centred_rank: int
+    effective_rank: float
+    stable_rank: float
+    nonlinearity: float | None
+    similarity: float
+    is_approximate_identity: bool
+    is_limited_by_samples: bool = False
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "name", "width", "rank", "centred_rank", "effective_rank", "stable_rank", "nonlinearity", "similarity",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BottleneckView(Record):
+    """A network layer by layer; ``bottlenecks`` are the hidden layers of least centred rank.
+
+    ``num_distinct`` counts the samples that differ by more than a tenth of the tolerance of their spread (None in
+    records that are older than the count; no further than is needed for the ranks, at least to 2,000). A centred rank
+    that half of few samples do not show, or could not exceed, may be theirs: such layers are no bottlenecks.
+    ``is_chain`` says whether the function passes through every layer alone; otherwise a narrow layer does not bound
+    its rank.
+    """
+
+    layers: tuple[LayerRepresentation, ...]
+    bottlenecks: tuple[str, ...]
+    identities: tuple[str, ...]
+    relative_tolerance: float
+    num_samples: int
+    is_chain: bool
+    num_distinct: int | None = None
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "bottlenecks", "identities", "relative_tolerance", "num_samples", "num_distinct",
+    )  # fmt: skip
+
+    @property
+    def limited_by_samples(self) -> tuple[str, ...]:
+        """The layers whose centred rank is that of the samples."""
+        return tuple(layer.name for layer in self.layers if layer.is_limited_by_samples)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BalanceMeasurement(Record):
+    """||W_(l+1)||^2 - ||W_l||^2 - ||b_l||^2 of neighbouring layers (``defects``) and unit by unit (``unit_defects``);
+    0 at every local minimum with an l2 penalty. ``relative`` is the largest over the largest squared norm."""
+
+    names: tuple[str, ...]
+    defects: Floats
+    unit_defects: tuple[Floats, ...]
+    relative: float
+    largest_unit_defect: float
+    summary_fields: ClassVar[tuple[str, ...]] = ("relative", "largest_unit_defect")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassRegions(Record):
+    """The classes of a planar classifier on a grid, with the boundaries and tripoints of the piecewise-linear
+    interpolant of its logits, which are exact for the interpolant.
+
+    ``counts`` are the tripoints on each grid that was tried (``grid_sizes`` points a side); ``agrees`` if the last two
+    found the same ones, up to two cells of the coarser grid.
+    """
+
+    tripoints: Floats
+    tripoint_classes: Integers
+    boundaries: Floats
+    labels: Integers
+    box: tuple[float, float, float, float]
+    grid_sizes: tuple[int, ...]
+    counts: tuple[int, ...]
+    agrees: bool
+    summary_fields: ClassVar[tuple[str, ...]] = ("num_tripoints", "grid_sizes", "counts", "agrees", "box")
+
+    @property
+    def num_tripoints(self) -> int:
+        return len(self.tripoints)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DenoisingScore(Record):
+    """dist(f(x + noise), data) / dist(x + noise, data) over random points: 0 projects, 1 removes nothing."""
+
+    mean: float
+    median: float
+    standard_error: float
+    noise: float
+    num_points: int
+    seed: int
+    scores: Floats
+    summary_fields: ClassVar[tuple[str, ...]] = ("mean", "standard_error", "median", "noise", "num_points", "seed")
+
+
+CostKind = Literal["value", "lower_bound", "upper_bound"]
+CostTruth = Literal["measurement", "theorem", "construction"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CostBound(Record):
+    """A squared norm of weights with what it says: a ``value``, or a bound on the networks that ``holds_for`` names.
+
+    "measurement" is read off this network, "theorem" holds for all of them, "construction" for one that was built.
+    """
+
+    name: str
+    squared_norm: float
+    num_layers: int
+    kind: CostKind
+    truth: CostTruth
+    holds_for: str
+    reference: str
+    summary_fields: ClassVar[tuple[str, ...]] = ("name", "squared_norm", "num_layers", "kind", "truth", "holds_for")
+
+    @property
+    def scaled(self) -> float:
+        """||W||^2 / L."""
+        return self.squared_norm / self.num_layers
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RepresentationCost(Record):
+    """``squared_norm`` of all parameters, bounds on it, and the depths at which rank recovery is expected.
+
+    ``inner_rank`` k is the measured rank of the narrowest weight matrix (``inner_rank_measurement``), None where its
+    singular values have no clear cut. With ``constant`` C, k L + C bounds at every depth L above ``num_layers``, by
+    construction, the cost of the function with the dropped singular values set to zero; on the box of the inputs its
+    outputs differ from this network's by at most ``function_error``. ``expected_depths`` compares two upper bounds; at
+    ``proved_depths`` no function of bottleneck rank 1 through the same outputs is cheaper (nothing is dropped there).
+    Both are (first, last) above ``num_layers``, None where there are none or nothing is known; ``notes`` says why what
+    is missing is missing.
+    """
+
+    num_layers: int
+    squared_norm: float
+    bounds: tuple[CostBound, ...]
+    inner_rank: int | None = None
+    constant: float | None = None
+    expected_depths: tuple[int, int] | None = None
+    proved_depths: tuple[int, int] | None = None
+    notes: tuple[str, ...] = ()
+    inner_rank_measurement: RankMeasurement | None = None
+    function_error: float | None = None
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = ("squared_norm", "scaled", "num_layers", "expected_depths", "notes")
+
+    @property
+    def scaled(self) -> float:
+        """||W||^2 / L."""
+        return self.squared_norm / self.num_layers
+
+    def bound(self, name: str) -> CostBound | None:
+        """The bound of a name, or None where it could not be given."""
+        return next((bound for bound in self.bounds if bound.name == name), None)

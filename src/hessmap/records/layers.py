@@ -136,3 +136,69 @@ class ClusterMeasurement(Record):
     explained: float
     num_classes: int
     summary_fields: ClassVar[tuple[str, ...]] = ("by_logit", "by_class", "explained", "num_classes")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KroneckerBlockError(Record):
+    """How well one block of a Kronecker-factored curvature describes the true block.
+
+    Attributes:
+        names: Parameters of the block.
+        form: How the block is approximated.
+        size: Number of parameters.
+        frobenius_error: ||B - K||_F / ||B||_F.
+        frobenius_standard_error: Its standard error; 0 where the block was formed.
+        overlap: Share of the leading eigenspace of B that lies in that of K, between 0 and 1; None for a diagonal.
+    """
+
+    names: tuple[str, ...]
+    form: str
+    size: int
+    frobenius_error: float
+    frobenius_standard_error: float
+    overlap: float | None
+    summary_fields: ClassVar[tuple[str, ...]] = ("names", "form", "frobenius_error", "overlap")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KroneckerError(Record):
+    """How well a Kronecker-factored curvature describes the matrix that it approximates.
+
+    Attributes:
+        kind: "kfac", "ekfac", "best", "diagonal" or "block".
+        blocks: The error of every block.
+        frobenius_error: ||H - K||_F / ||H||_F of the whole matrix, blocks off the diagonal included.
+        frobenius_standard_error: Its standard error.
+        solve_error: Relative error of (K + damping I)^-1 g for the gradient g, compared with the true matrix.
+        solve_converged: Whether the solution with the true matrix converged.
+        damping: The damping of that comparison.
+        count: Dimension of the leading eigenspaces that are compared.
+        seed: Seed of the probes.
+    """
+
+    kind: str
+    blocks: tuple[KroneckerBlockError, ...]
+    frobenius_error: float
+    frobenius_standard_error: float
+    solve_error: float
+    solve_converged: bool
+    damping: float
+    count: int
+    seed: int
+    summary_fields: ClassVar[tuple[str, ...]] = ("kind", "frobenius_error", "solve_error", "damping")
+
+    @property
+    def summary(self) -> str:
+        """The best and the worst described block in one sentence."""
+        known = [block for block in self.blocks if block.overlap is not None]
+        if not known:
+            return f"The {self.kind} curvature has no block with eigenvectors to compare."
+        ranked = sorted(known, key=lambda block: block.overlap or 0.0)
+        worst, best = ranked[0], ranked[-1]
+        name = {"kfac": "K-FAC", "ekfac": "EK-FAC", "best": "The nearest Kronecker product"}.get(self.kind, self.kind)
+        what = f"the top {self.count} directions" if self.count > 1 else "the sharpest direction"
+        shares = [(block.names[0].removesuffix(".weight"), 100 * (block.overlap or 0.0)) for block in (best, worst)]
+        parts = [f"{layer} ({share:.0f} %)" for layer, share in shares]
+        if best is worst:
+            return f"{name} recovers {what} of layer {parts[0]}."
+        return f"{name} recovers {what} best in layer {parts[0]} and worst in layer {parts[1]}."

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import ClassVar, Literal
 
-from hessmap.records.estimates import Floats, number_with_error
 from hessmap.records.provenance import Provenance
 from hessmap.records.record import Record
+from hessmap.records.spectra import Floats, number_with_error
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,4 +1,4 @@
-"""Ranks, each with the kind of truth it holds."""
+"""Ranks and counts of parameters, each with its kind: theorem, bound, conjecture, measurement, certificate."""
 
 from __future__ import annotations
 
@@ -48,6 +48,25 @@ class RankValue(Record):
             return "close"
         is_bound = self.kind == "upper_bound" or self.conjectured == "bound"
         return "at_most" if is_bound else "equal"
+
+    def allows(self, rank: int) -> bool | None:
+        """Whether the claim admits an exact rank.
+
+        Args:
+            rank: The exact rank.
+
+        Returns:
+            Whether the rank is equal, or at most as large for a bound; None for a numerical value, not a claim.
+
+        Example:
+            >>> RankValue(3, "exact", "a theorem").allows(2), RankValue(3, "upper_bound", "a theorem").allows(2)
+            (False, True)
+            >>> RankValue(3, "numerical", "a formula").allows(2) is None
+            True
+        """
+        if self.relation == "close":
+            return None
+        return rank <= self.value if self.relation == "at_most" else rank == self.value
 
     @property
     def truth(self) -> str:
@@ -161,3 +180,27 @@ class DataRanks(Record):
     failure_bound: float
     num_ties: int = 0
     provenance: Provenance | None = field(default=None, compare=False)
+
+
+CountTruth = Literal["exact", "conjecture", "upper_bound"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EffectiveParameters(Record):
+    """The rank of the population Hessian where student and teacher agree, for generic weights.
+
+    ``kind`` is "exact" (a theorem), "conjecture" (a theorem as an upper bound; that it is reached is not proved, and
+    held on ``num_cases`` networks in exact arithmetic, all that were tried) or "upper_bound". ``function_space_dim``
+    is the dimension of the smallest linear space that holds every function of the network, None where that is infinite.
+    """
+
+    value: int
+    kind: CountTruth
+    reference: str
+    num_parameters: int
+    function_space_dim: int | None
+    num_cases: int | None = None
+    summary_fields: ClassVar[tuple[str, ...]] = ("value", "kind", "num_parameters", "function_space_dim", "reference")
+
+    def __int__(self) -> int:
+        return self.value

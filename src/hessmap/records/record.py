@@ -1,22 +1,73 @@
-"""The base of every result: frozen, comparable, readable, and JSON both ways."""
+"""The base of every result: frozen, comparable, readable, plotted, tabulated, and JSON both ways."""
 
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from hessmap.errors import HessmapError, InvalidInput, sentence, unknown_name
-from hessmap.records.field_types import require_field_types
-from hessmap.records.frames import frame
-from hessmap.records.html_tables import html_facts
-from hessmap.records.pictures import plot
-from hessmap.records.strict_json import parsed_json, plain, restored_value
+from hessmap.errors import HessmapError, InvalidInput, sentence, short_text, unknown_name
+from hessmap.records.strict_json import parsed_json, plain, require_field_types, restored_value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table with one row of heads."""
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def html_facts(caption: str, facts: Iterable[tuple[str, str]]) -> str:
+    """A table of names and values below a caption."""
+    rows = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>"
+
+
+_PICTURES: dict[str, dict[str, Callable[..., Figure]]] = {}
+
+
+def register_pictures(kind: type | str, **pictures: Callable[..., Figure]) -> None:
+    """Say what draws the records of a kind, by the name of the picture; the first is the one drawn unless asked.
+
+    A kind whose module is heavy is named as "package.module.Class", so that it is not loaded for other pictures.
+    """
+    _PICTURES[kind if isinstance(kind, str) else _address(kind)] = pictures
+
+
+def _address(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def plot(record: object, which: str | None = None, **options: object) -> Figure:
+    """The picture of a record as a matplotlib figure; ``which`` names one where there are several.
+
+    ``options`` go to the function that draws it.
+
+    >>> import numpy as np, hessmap as hm
+    >>> plot(hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)).axes[0].get_ylabel()
+    'density'
+    """
+    import_module("hessmap.views.plots")  # registers all pictures: the one way up, by name
+    pictures = next((_PICTURES[_address(kind)] for kind in type(record).__mro__ if _address(kind) in _PICTURES), None)
+    if pictures is None:
+        kinds = ", ".join(sorted(kind.rpartition(".")[2] for kind in _PICTURES))
+        must, got = "a record must have a picture to be drawn", f"a {type(record).__name__} has none"
+        raise InvalidInput(sentence(must, got, f"These have one: {kinds}"))
+    if which is not None and which not in pictures:
+        raise unknown_name(f"picture of a {type(record).__name__}", which, pictures)
+    return pictures[which or next(iter(pictures))](record, **options)
+
 
 _RECORDS: dict[str, type[Record]] = {}
 
@@ -80,7 +131,7 @@ class Record:
         return plot(self, which, **options)
 
     def to_frame(self) -> Any:
-        """The record as a ``pandas.DataFrame``: see ``hessmap.records.frames``."""
+        """The record as a ``pandas.DataFrame``: see ``hessmap.records.record``."""
         return frame(self)
 
     def table_rows(self) -> tuple[Record, ...] | None:
@@ -165,3 +216,75 @@ def _readable(value: Any) -> str:
             return f"{value.size} values from {value.max():.4g} down to {value.min():.4g}"
         return np.array2string(value, precision=4)
     return str(value)
+
+
+def frame(record: Record) -> Any:
+    """The record as a ``pandas.DataFrame``.
+
+    Arrays of one length and one dimension are its columns; where there is none, the records that it holds in a tuple
+    are its rows; else it has one row. Numbers of records inside have names like "rank.value".
+    """
+    try:
+        pandas = import_module("pandas")
+    except ImportError as error:
+        must, remedy = "to_frame needs pandas", "Install it (pip install pandas), or use to_dict()"
+        raise InvalidInput(sentence(must, "it is not installed", remedy)) from error
+    return pandas.DataFrame(columns_of(record))
+
+
+def columns_of(record: Record) -> dict[str, Any]:
+    """The columns of the table by name."""
+    rows = record.table_rows()
+    if rows is not None:
+        numbers = [scalars(row) for row in rows]
+        names = dict.fromkeys(name for row in numbers for name in row)
+        return {name: [row.get(name) for row in numbers] for name in names}
+    arrays = _arrays(record)
+    return arrays or {name: [value] for name, value in scalars(record).items()}
+
+
+def _arrays(record: Record) -> dict[str, Any]:
+    """The arrays of the length of the first one."""
+    named = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    arrays = {name: value for name, value in named.items() if isinstance(value, np.ndarray) and value.ndim == 1}
+    length = max((len(array) for array in arrays.values()), default=0)
+    return {name: array for name, array in arrays.items() if len(array) == length} if length > 1 else {}
+
+
+def scalars(record: Record, prefix: str = "") -> dict[str, Any]:
+    """Every number, word and truth value of a record and of those inside of it, without provenance."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if field.name == "provenance":
+            continue
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found |= scalars(value, f"{prefix}{field.name}.")  # type: ignore[arg-type]
+        elif value is None or isinstance(value, str | bool | int | float | np.generic):
+            found[f"{prefix}{field.name}"] = value
+    return found
+
+
+def encode(record: Mapping[str, Any]) -> str:
+    """A record as strict JSON: arrays keep shape and number format, inf and nan are spelled ``{"float": "inf"}``.
+
+    Of Records inside it only the fields that are compared are kept: the store has a provenance of its own.
+    """
+    return json.dumps(plain("record", record, compared_fields), separators=(",", ":"), allow_nan=False)
+
+
+def decode(text: str) -> dict[str, Any]:
+    """What ``encode`` wrote: arrays are arrays, inf is inf, Records are dictionaries with the key ``"record"``.
+
+    >>> decode(encode({"gap": float("inf"), "width": (2, 3)}))
+    {'gap': inf, 'width': (2, 3)}
+    """
+    return decoded_record(json.loads(text))
+
+
+def decoded_record(content: Any) -> dict[str, Any]:
+    """The same of JSON that was read already; the fields of Records inside it must be of their types."""
+    decoded: dict[str, Any] = restored_value(content, typed_fields)
+    if not isinstance(decoded, dict):
+        raise InvalidInput(sentence("a record must be a JSON object", f"got {short_text(decoded)}"))
+    return decoded

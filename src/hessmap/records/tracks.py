@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.records.estimates import GradientOverlap, SpectralEstimate
 from hessmap.records.provenance import Provenance
 from hessmap.records.ranks import Part
 from hessmap.records.record import Record
+from hessmap.records.spectra import GradientOverlap, SpectralEstimate
 
 Floats = NDArray[np.float64]
 _LONG = 3  # times the usual distance between points makes a gap

@@ -9,9 +9,15 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.records.estimates import SharpnessMeasurement, SpectralEstimate, number_with_error, range_text
 from hessmap.records.record import Record
-from hessmap.records.spectra import EffectiveDimension, Spectrum
+from hessmap.records.spectra import (
+    EffectiveDimension,
+    SharpnessMeasurement,
+    SpectralEstimate,
+    Spectrum,
+    number_with_error,
+    range_text,
+)
 
 Floats = NDArray[np.float64]
 NUM_EIGENVALUES = 10

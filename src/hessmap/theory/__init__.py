@@ -1,10 +1,12 @@
-"""Formulas: integers and small arrays in, records out. One theorem a function, one setting a file; nothing is measured.
+"""Formulas: integers and small arrays in, records out; nothing is measured.
 
-Three questions have one answer for every network: ``predict_ranks`` (the ranks of the three Hessians),
-``effective_parameters`` (the rank at a teacher) and ``learning_coefficient`` (of linear networks). Behind them and
-beside them stand the formulas, by what they describe: ``fully_connected``, ``convolutional``, ``locally_connected``,
-``attention``, ``residual``, ``polynomial``, ``losses_and_data``, ``layers`` (of one layer), ``learning`` (the volume of
-near-optimal weights), ``functions`` (the rank of a function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
+Three functions cover every network: ``predict_ranks`` (the ranks of the three Hessians), ``effective_parameters`` (the
+rank at a teacher) and ``learning_coefficient`` (of linear networks). The formulas that they use are grouped by kind of
+network (``fully_connected``, ``convolutional``, ``locally_connected``, ``attention``, ``residual``, ``polynomial``) and
+by subject: ``layers`` (one layer), ``learning`` (the volume of near-optimal weights), ``functions`` (the rank of a
+function), ``teacher_student`` (Gaussian inputs) and ``pac_bayes``.
+
+``INDEX`` lists the rank formulas: network, Hessian, function, kind of result, reference. ``find_formulas`` searches it.
 """
 
 from __future__ import annotations
@@ -12,18 +14,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hessmap.theory import attention, convolutional, fully_connected, locally_connected, losses_and_data, residual
+from hessmap.theory import attention, convolutional, fully_connected, locally_connected, residual
 from hessmap.theory.attention.prediction import self_attention_ranks
 from hessmap.theory.convolutional.prediction import convolutional_ranks, image_convolutional_ranks
-from hessmap.theory.fully_connected.hessian_ranks import (
-    HessianRanks,
-    linear_hessian_ranks,
-    linear_hessian_ranks_with_bias,
+from hessmap.theory.data_ranks import (
+    LOSSES,
+    DataRanks,
+    RankQuestion,
+    effective_output_dim,
+    outer_product_sample_upper_bound,
 )
+from hessmap.theory.fully_connected.linear import HessianRanks
 from hessmap.theory.fully_connected.prediction import fully_connected_ranks
+from hessmap.theory.index import INDEX, Formula, find_formulas
 from hessmap.theory.locally_connected import locally_connected_network_ranks
-from hessmap.theory.losses_and_data.losses import LOSSES, effective_output_dim
-from hessmap.theory.prediction import RankQuestion, predict_ranks, rank_rule
+from hessmap.theory.prediction import predict_ranks, rank_rule
 from hessmap.theory.residual import residual_ranks
 
 if TYPE_CHECKING:
@@ -31,11 +36,11 @@ if TYPE_CHECKING:
     from hessmap.theory.learning import learning_coefficient
     from hessmap.theory.parameter_count import effective_parameters
 
-# What predictions of ranks do not need is loaded when it is first used.
+# Modules that predictions of ranks do not need are loaded when they are first used.
 _FOLDERS = ("functions", "layers", "learning", "pac_bayes", "polynomial", "teacher_student")
 _HOME_OF = {"effective_parameters": "parameter_count", "learning_coefficient": "learning"}
 
-# The rules that ``predict_ranks`` knows; each registers itself where it is defined.
+# The rules of ``predict_ranks``; each registers itself where it is defined.
 RANK_RULES = (
     fully_connected_ranks,
     convolutional_ranks,
@@ -46,23 +51,25 @@ RANK_RULES = (
 )
 
 __all__ = [
+    "INDEX",
     "LOSSES",
     "RANK_RULES",
+    "DataRanks",
+    "Formula",
     "HessianRanks",
     "RankQuestion",
     "attention",
     "convolutional",
     "effective_output_dim",
     "effective_parameters",
+    "find_formulas",
     "fully_connected",
     "functions",
     "layers",
     "learning",
     "learning_coefficient",
-    "linear_hessian_ranks",
-    "linear_hessian_ranks_with_bias",
     "locally_connected",
-    "losses_and_data",
+    "outer_product_sample_upper_bound",
     "pac_bayes",
     "polynomial",
     "predict_ranks",

@@ -18,8 +18,8 @@ intervals that meet, so the steps are the bases of a polymatroid, and the greedy
 The learning coefficient at given weights of a linear network, from the ranks of the products of these weights.
 
 lambda(w) is the exponent of the volume of {K < e} in a small neighbourhood of weights w with K(w) = 0. ``table`` is rho
-of ``fully_connected.representations``: rho[j][i] = rank of W_j .. W_{i+1} on the data. With rk H_o that of
-``deficient_products`` and c(w) the codimension of the largest component of the optima through w (``components``),
+of ``fully_connected.products``: rho[j][i] = rank of W_j .. W_{i+1} on the data. With rk H_o that of
+``products`` and c(w) the codimension of the largest component of the optima through w (``components``),
 
     max(rk H_o / 2, lambda) <= lambda(w) <= c(w) / 2,
 
@@ -44,10 +44,8 @@ from numpy.typing import NDArray
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 from hessmap.networks import FullyConnected
 from hessmap.records import LearningCoefficient
-from hessmap.theory.conditions import checked_count
-from hessmap.theory.fully_connected.deficient_products import outer_product_rank
-from hessmap.theory.fully_connected.representations import RankTable, checked_product_ranks
-from hessmap.theory.losses_and_data.losses import effective_output_dim
+from hessmap.theory.data_ranks import checked_count, effective_output_dim
+from hessmap.theory.fully_connected.products import RankTable, checked_product_ranks, outer_product_rank
 
 __all__ = [
     "Coefficient",
@@ -61,7 +59,12 @@ __all__ = [
 
 
 class Coefficient(NamedTuple):
-    """The exponent lambda of the volume and the multiplicity m, one more than the exponent of its logarithm."""
+    """The exponent lambda of the volume and the multiplicity m, one more than the exponent of its logarithm.
+
+    Attributes:
+        value: The exponent lambda of the volume.
+        multiplicity: The multiplicity m, one more than the exponent of the logarithm.
+    """
 
     value: Fraction
     multiplicity: int
@@ -70,22 +73,34 @@ class Coefficient(NamedTuple):
 def linear_learning_coefficient(widths: Iterable[int], rank: int) -> Coefficient:
     """lambda = r (H_0 + H_L - r)/2 + a (l-a)/(4l) - (l-1) T^2/(4l) + sum_{i<j} N_i N_j / 2, and m = a (l-a) + 1.
 
-    N_0 <= .. <= N_L are the H_k - r in order, l the largest k >= 1 with N_0 + .. + N_k >= k N_k, T = N_0 + .. + N_l,
-    a = T mod l, read as l where it is 0; i and j run over 0..l. Twice lambda is the codimension of {W_L .. W_1 = W*},
-    an integer. Widths may be 0, where loss or inputs see nothing.
+    Args:
+        widths: Widths H_0, .., H_L; 0 where loss or inputs do not depend on them.
+        rank: Rank r of the true map W*.
 
-    Assumptions: inputs whose second moment has full rank H_0, no bias, a loss that is comparable to the squared one.
+    Returns:
+        lambda and its multiplicity m.
 
-    Kind of truth: theorem. Reference: Aoyagi & Watanabe 2005 (two layers), Aoyagi 2024 (any depth; the formula as
-    secondary sources print it), and for lambda the proof through codimensions in
-    research/docs/learning-coefficients.md.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    By hand for 2-2-2 and W* = 0: where W_1 has rank s, 2 s weights of W_2 and (2-s)^2 of W_1 are bound: 4, 3, 4.
+    Notes:
+        N_0 <= .. <= N_L are the H_k - r in order, l the largest k >= 1 with N_0 + .. + N_k >= k N_k, T = N_0 + .. +
+        N_l, a = T mod l, read as l where it is 0; i and j run over 0..l. Twice lambda is the codimension of {W_L .. W_1
+        = W*}, an integer. Widths may be 0, where loss or inputs see nothing.
 
-    >>> linear_learning_coefficient((2, 2, 2), rank=0)
-    Coefficient(value=Fraction(3, 2), multiplicity=1)
-    >>> linear_learning_coefficient((1, 1, 1), rank=0)
-    Coefficient(value=Fraction(1, 2), multiplicity=2)
+        Assumptions: inputs whose second moment has full rank H_0, no bias, a loss that is comparable to the squared
+        one.
+
+        Theorem. Reference: Aoyagi & Watanabe 2005 (two layers), Aoyagi 2024 (any depth; the formula as secondary
+        sources print it), and for lambda the proof through codimensions in research/docs/learning-coefficients.md.
+
+    Example:
+        2-2-2 and W* = 0: where W_1 has rank s, 2 s weights of W_2 and (2-s)^2 of W_1 are bound: 4, 3, 4.
+
+        >>> linear_learning_coefficient((2, 2, 2), rank=0)
+        Coefficient(value=Fraction(3, 2), multiplicity=1)
+        >>> linear_learning_coefficient((1, 1, 1), rank=0)
+        Coefficient(value=Fraction(1, 2), multiplicity=2)
     """
     dims = _checked_dims(widths)
     r = checked_count("rank", rank, at_most=min(dims), why="the narrowest width")
@@ -118,15 +133,23 @@ _LARGEST = 1 << 50  # sums of up to 2^13 of these stay below 2^63
 def largest_component_codimension(table: RankTable) -> int:
     """c = r (H_0 + H_L - r) + min sum_k (s_{k-1} - s_k)(H_k - s_k), over the components of the optima through w.
 
-    The minimum is over integers s_0 = H_0, s_L = r with rho[k][0] <= s_k and, for k < j,
-    0 <= s_k - s_j <= H_k - rho[j][k]. ``table`` is rho, as ``checked_product_ranks`` returns it.
+    Args:
+        table: Table rho of product ranks, as ``checked_product_ranks`` returns it.
 
-    Kind of truth: theorem (proof in research/docs/learning-coefficients.md).
+    Returns:
+        The codimension c.
 
-    By hand for 1-1-1, both weights 0: the two axes, of codimension 1.
+    Notes:
+        The minimum is over integers s_0 = H_0, s_L = r with rho[k][0] <= s_k and, for k < j, 0 <= s_k - s_j <= H_k -
+        rho[j][k]. ``table`` is rho, as ``checked_product_ranks`` returns it.
 
-    >>> largest_component_codimension(((1,), (0, 1), (0, 0, 1)))
-    1
+        Theorem (proof in research/docs/learning-coefficients.md).
+
+    Example:
+        1-1-1, both weights 0: the two axes, of codimension 1.
+
+        >>> largest_component_codimension(((1,), (0, 1), (0, 0, 1)))
+        1
     """
     widths = [row[-1] for row in table]
     rank = table[-1][0]
@@ -140,7 +163,7 @@ def largest_component_codimension(table: RankTable) -> int:
 def _cheapest_steps(table: RankTable, widths: Sequence[int]) -> Integers:
     """Greedy: the unit that costs least, H_k + x_k, is added wherever the bounds allow it; what cannot grow stays so.
 
-    Kind of truth: theorem (Federgruen & Groenevelt 1986). Between two steps that stop all others grow to one level of
+    Kind of result: theorem (Federgruen & Groenevelt 1986). Between two steps that stop all others grow to one level of
     costs, which is found by bisection.
     """
     dtype, none = (np.int64 if max(widths) < _LARGEST else object), len(widths) * max(widths)
@@ -185,7 +208,14 @@ def _least_around(slack: Integers) -> Integers:
 
 
 class LocalCoefficient(NamedTuple):
-    """lambda(w), at least ``lower_bound`` by theorems; ``multiplicity`` is None where no claim is known."""
+    """lambda(w), at least ``lower_bound`` by theorems; ``multiplicity`` is None where no claim is known.
+
+    Attributes:
+        value: The coefficient lambda(w).
+        multiplicity: The multiplicity; None where no claim is known.
+        lower_bound: Lower bound of lambda(w) by theorems.
+        hessian_rank: Rank of H_o at these weights.
+    """
 
     value: Fraction
     multiplicity: int | None
@@ -205,16 +235,27 @@ class LocalCoefficient(NamedTuple):
 def local_learning_coefficient(product_ranks: RankTable) -> LocalCoefficient:
     """lambda(w) = c(w) / 2: a theorem for two layers and wherever a proved lower bound reaches it, else a conjecture.
 
-    Kind of truth: ``is_proved`` says which. The proved lower bounds are rk H_o / 2, the global lambda, and c of the
-    weaker conditions s_k >= rho[k][0] alone, of the network and of its transpose. The multiplicity is 1 where the
-    optima are smooth, that of ``two_layer_coefficient`` for two layers, and the global one at weights whose partial
-    products all have the rank of the truth; elsewhere it is not known.
+    Args:
+        product_ranks: Table rho: row j has the ranks of W_j .. W_{i+1} for i < j, and the dimension of vertex j.
 
-    By hand for 1-1-1-1 with w_1 = w_2 = 0 and w_3 = 1: (w_1 w_2)^2, the two axes of 1-1-1.
+    Returns:
+        lambda(w) with its lower bound; multiplicity where known.
 
-    >>> point = local_learning_coefficient([[1], [0, 1], [0, 0, 1], [0, 0, 1, 1]])
-    >>> point.value, point.hessian_rank, point.is_proved, point.is_smooth
-    (Fraction(1, 2), 0, True, False)
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        Kind of result: ``is_proved`` says which. The proved lower bounds are rk H_o / 2, the global lambda, and c of
+        the weaker conditions s_k >= rho[k][0] alone, of the network and of its transpose. The multiplicity is 1 where
+        the optima are smooth, that of ``two_layer_coefficient`` for two layers, and the global one at weights whose
+        partial products all have the rank of the truth; elsewhere it is not known.
+
+    Example:
+        1-1-1-1 with w_1 = w_2 = 0 and w_3 = 1: (w_1 w_2)^2, the two axes of 1-1-1.
+
+        >>> point = local_learning_coefficient([[1], [0, 1], [0, 0, 1], [0, 0, 1, 1]])
+        >>> point.value, point.hessian_rank, point.is_proved, point.is_smooth
+        (Fraction(1, 2), 0, True, False)
     """
     table = checked_product_ranks(product_ranks)
     rank, codimension = outer_product_rank(table), largest_component_codimension(table)
@@ -233,16 +274,24 @@ def local_learning_coefficient(product_ranks: RankTable) -> LocalCoefficient:
 def two_layer_coefficient(table: RankTable) -> Coefficient:
     """lambda(w) = (b d + (K - b) a) / 2 + lambda_0(d - a, H - a - b + r, K - b), with the multiplicity of lambda_0.
 
-    a = rk W_1, b = rk W_2, r = rk W_2 W_1 for the widths d, H, K; lambda_0 is the coefficient of these three widths at
-    rank 0, and 0 with multiplicity 1 where one of them is 0.
+    Args:
+        table: Table rho of product ranks, as ``checked_product_ranks`` returns it.
 
-    Kind of truth: theorem. Where W_1 and W_2 have full rank, changes of basis and the implicit function theorem leave
-    squares of b d + (K - b) a coordinates and the product of two smaller matrices, near 0.
+    Returns:
+        lambda(w) and its multiplicity.
 
-    By hand for 3-3-3 and W_1 = W_2 = 0: nothing is bound, the network itself is left.
+    Notes:
+        a = rk W_1, b = rk W_2, r = rk W_2 W_1 for the widths d, H, K; lambda_0 is the coefficient of these three widths
+        at rank 0, and 0 with multiplicity 1 where one of them is 0.
 
-    >>> two_layer_coefficient(((3,), (0, 3), (0, 0, 3)))
-    Coefficient(value=Fraction(7, 2), multiplicity=2)
+        Theorem. Where W_1 and W_2 have full rank, changes of basis and the implicit function theorem leave squares of b
+        d + (K - b) a coordinates and the product of two smaller matrices, near 0.
+
+    Example:
+        3-3-3 and W_1 = W_2 = 0: nothing is bound, the network itself is left.
+
+        >>> two_layer_coefficient(((3,), (0, 3), (0, 0, 3)))
+        Coefficient(value=Fraction(7, 2), multiplicity=2)
     """
     (inputs,), (a, hidden), (r, b, outputs) = table
     left = linear_learning_coefficient((inputs - a, hidden - a - b + r, outputs - b), 0)
@@ -289,28 +338,40 @@ def learning_coefficient(
 ) -> LearningCoefficient:
     """The learning coefficient of a linear network where it computes a map W* of the given rank.
 
-    The volume of weights with excess risk below e shrinks like e^lambda (-log e)^(m-1); lambda is the ``value`` and m
-    the ``multiplicity``. Half the number of parameters is what lambda would be without any symmetry.
+    Args:
+        network: A linear architecture.
+        rank: Rank of the true map W* on the inputs: at most every width. Under softmax cross-entropy that of W* less
+            its mean row; with a bias in the last layer W* on the centred inputs; with a bias in the first layer alone
+            that of W* with the constant appended as a column.
+        loss: As for ``predict_ranks``; the true map is finite, so that softmax probabilities lie between 0 and 1.
+            Defaults to "squared".
+        input_rank: Rank of the inputs. Defaults to the input dimension.
+        centred_input_rank: Rank of the centred inputs. Defaults to the input dimension.
+        product_ranks: For the coefficient at given weights: a row for each vertex j = 0..L, rk(W_j .. W_{i+1}) for i <
+            j, then the dimension of the vertex (that of the inputs is their rank, under cross-entropy that of the
+            outputs is one less). The rank is then its last row's first entry.
 
-    rank: the rank of the truth W* on the inputs: at most every width. Under softmax cross-entropy that of W* less its
-        mean row; with a bias in the last layer W* on the centred inputs; with a bias in the first layer alone that of
-        W* with the constant appended as a column.
-    loss: as for ``predict_ranks``; the truth is finite, so that softmax probabilities lie between 0 and 1.
-    input_rank, centred_input_rank: ranks of the inputs; the input dimension unless given.
-    product_ranks: for the coefficient at given weights: a row for each vertex j = 0..L, rk(W_j .. W_{i+1}) for i < j,
-        then the dimension of the vertex (that of the inputs is their rank, under cross-entropy that of the outputs is
-        one less). The rank is then its last row's first entry.
+    Returns:
+        lambda, its multiplicity, kind and reference.
 
-    Kind of truth: theorem over all optima, for two layers, and wherever ``lower_bound`` equals ``value``; at singular
-    weights of three or more layers that is a conjecture, and ``value`` an upper bound.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> from hessmap.networks import FullyConnected
-    >>> found = learning_coefficient(FullyConnected((5, 5, 5)), rank=2)
-    >>> found.value, found.multiplicity, found.kind
-    (Fraction(23, 2), 2, 'exact')
-    >>> at_zero = learning_coefficient(FullyConnected((3, 3, 3)), product_ranks=[[3], [0, 3], [0, 0, 3]])
-    >>> at_zero.value, at_zero.hessian_rank
-    (Fraction(7, 2), 0)
+    Notes:
+        The volume of weights with excess risk below e shrinks like e^lambda (-log e)^(m-1); lambda is the ``value`` and
+        m the ``multiplicity``. Half the number of parameters is what lambda would be without any symmetry.
+
+        Theorem over all optima, for two layers, and wherever ``lower_bound`` equals ``value``; at singular weights of
+        three or more layers that is a conjecture, and ``value`` an upper bound.
+
+    Example:
+        >>> from hessmap.networks import FullyConnected
+        >>> found = learning_coefficient(FullyConnected((5, 5, 5)), rank=2)
+        >>> found.value, found.multiplicity, found.kind
+        (Fraction(23, 2), 2, 'exact')
+        >>> at_zero = learning_coefficient(FullyConnected((3, 3, 3)), product_ranks=[[3], [0, 3], [0, 0, 3]])
+        >>> at_zero.value, at_zero.hessian_rank
+        (Fraction(7, 2), 0)
     """
     if not isinstance(network, FullyConnected):
         must = "learning_coefficient needs a FullyConnected architecture"

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Literal, get_args
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require_name, sentence
-from hessmap.networks.activations import Activation, Polynomial, activation_of
+from hessmap.networks import Activation, Polynomial, activation_of
 from hessmap.records import EffectiveParameters
-from hessmap.theory.conditions import Widths, checked_count, checked_widths
-from hessmap.theory.fully_connected import partial_bias
+from hessmap.theory.data_ranks import Widths, checked_count, checked_widths
+from hessmap.theory.fully_connected import linear
 from hessmap.theory.polynomial import (
     Rank,
     deep_polynomial_rank,
@@ -38,25 +38,39 @@ def effective_parameters(
 ) -> EffectiveParameters:
     """The rank of the population Hessian where student and teacher agree: the effective number of parameters.
 
-    hidden: the width of the hidden layer, or of several: linear networks, and two hidden layers of x^n or of a
-        polynomial with all its terms.
-    activation: a name, a ``Polynomial`` of any degree, or its coefficients (ascending).
-    bias: "none", "hidden" (every hidden layer), "output" or "both"; True and False are "both" and "none".
-    outputs: more than one for linear networks only.
-    num_extra: units of a wider student beside the teacher's, placed as ``extra`` says (``wider_student``): "zero",
-        "split", "output_zero" or "input_zero"; for polynomials with one hidden layer, no bias and no constant term.
+    Args:
+        inputs: Number of inputs.
+        hidden: The width of the hidden layer, or of several: linear networks, and two hidden layers of x^n or of a
+            polynomial with all its terms.
+        activation: A name, a ``Polynomial`` of any degree, or its coefficients (ascending). Defaults to "identity".
+        bias: "none", "hidden" (every hidden layer), "output" or "both"; True and False are "both" and "none". Defaults
+            to "none".
+        outputs: Number of outputs; more than one for linear networks only. Defaults to 1.
+        num_extra: Units of a wider student beside the teacher's, placed as ``extra`` specifies; for
+            polynomials with one hidden layer, no bias and no constant term.
+            Defaults to 0.
+        extra: How the extra units are placed: "zero", "split", "output_zero" or "input_zero". Defaults to "zero".
 
-    It is the dimension of the span of the derivatives of the network by its parameters, for generic weights. Which
-    theorem or conjecture gave it is in ``kind`` and ``reference``; the formulas are in ``theory.polynomial`` and, for
-    linear networks, in ``theory.fully_connected.partial_bias``.
+    Returns:
+        The rank with its kind and reference, the number of parameters and the dimension of the function space.
 
-    >>> from hessmap.networks import Polynomial
-    >>> effective_parameters(5, 3, Polynomial((0, 1, 1))).value, effective_parameters(5, 3, "erf").value
-    (15, 18)
-    >>> effective_parameters(2, 3, Polynomial((0, 1, 1, 1)), bias="hidden").value
-    10
-    >>> effective_parameters(3, 2, Polynomial((0, 1, 1)), num_extra=1, extra="output_zero").value
-    8
+    Raises:
+        InvalidInput: If an argument is out of range.
+        UnsupportedNetwork: If no formula is known for the network.
+
+    Notes:
+        It is the dimension of the span of the derivatives of the network by its parameters, for generic weights. Which
+        theorem or conjecture gave it is in ``kind`` and ``reference``; the formulas are in ``theory.polynomial`` and,
+        for linear networks, in ``theory.fully_connected.linear``.
+
+    Example:
+        >>> from hessmap.networks import Polynomial
+        >>> effective_parameters(5, 3, Polynomial((0, 1, 1))).value, effective_parameters(5, 3, "erf").value
+        (15, 18)
+        >>> effective_parameters(2, 3, Polynomial((0, 1, 1, 1)), bias="hidden").value
+        10
+        >>> effective_parameters(3, 2, Polynomial((0, 1, 1)), num_extra=1, extra="output_zero").value
+        8
     """
     widths = _widths(inputs, hidden, outputs)
     if isinstance(activation, Sequence) and not isinstance(activation, str):
@@ -109,14 +123,14 @@ def _wider_student(
 
 
 def _linear_rank(widths: Widths, activation: Activation, in_hidden: bool, in_output: bool) -> tuple[Rank, int]:
-    """Deep linear networks are those of ``partial_bias``; a constant in the activation adds the constants."""
+    """Deep linear networks are those of ``linear``; a constant in the activation adds the constants."""
     if isinstance(activation, Polynomial) and widths[-1] == 1:
         constants = in_hidden or in_output or activation.coefficients[0] != 0
         whole = widths[0] + constants
         return Rank(whole, "exact", "all affine functions, or all linear ones"), whole
     layers = range(1, len(widths))
     biased = [layer for layer in layers if (in_output if layer == len(widths) - 1 else in_hidden)]
-    value = partial_bias.outer_product_rank(widths, biased, widths[0])
+    value = linear.outer_product_rank(widths, widths[0], biased_layers=biased)
     reference = "Singh, Bachmann & Hofmann 2021, Theorem 3; with bias research/docs/conjectures.md"
     return Rank(value, "exact", reference), widths[-1] * (widths[0] + bool(biased))
 

@@ -1,42 +1,36 @@
 """One question for every architecture: which ranks do the theorems give?
 
-An architecture answers by a rule of its own, registered with ``rank_rule.register``; this file knows none of them.
+``predict_ranks`` dispatches to the rule of an architecture, registered with ``rank_rule.register`` beside its formulas.
+A rule lists its claims about each Hessian; ``rank_prediction`` chooses the strongest one and applies the limits that
+hold for every network. An exact rank of generic weights is an upper bound for all weights, since a rank can only drop
+where a minor vanishes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import get_args
+from typing import NamedTuple, Protocol
 
-from hessmap.errors import InvalidInput, UnsupportedNetwork, require, require_name, sentence, unknown_name
-from hessmap.networks import SelfAttention
-from hessmap.records import RankPrediction, Truth
-from hessmap.theory.losses_and_data.losses import LOSSES
+from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
+from hessmap.networks import Activation, SelfAttention
+from hessmap.records import PARTS, Part, RankPrediction, RankValue, Truth
+from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_widths, outer_product_sample_upper_bound
+from hessmap.theory.fully_connected import linear
 
-KINDS: tuple[str, ...] = get_args(Truth)
+# The claims of the outer-product, the functional and the loss Hessian.
+Claims = tuple[Sequence[RankValue], Sequence[RankValue], Sequence[RankValue]]
 
-
-@dataclass(frozen=True)
-class RankQuestion:
-    """What is known of loss and data; ``None`` stands for the generic value. ``predict_ranks`` says what each means."""
-
-    loss: str = "squared"
-    input_rank: int | None = None
-    residual_rank: int | None = None
-    centred_input_rank: int | None = None
-    mean_residual_is_zero: bool = False
-    kind: Truth | None = None
-    num_samples: int | None = None
-    uncentred_residual_rank: int | None = None
-    num_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        require_name("loss", self.loss, LOSSES)
-        if self.kind is not None and self.kind not in KINDS:
-            raise unknown_name("kind", self.kind, KINDS)
-        is_bool = isinstance(self.mean_residual_is_zero, bool)
-        require(is_bool, "mean_residual_is_zero must be True or False", f"got {self.mean_residual_is_zero!r}")
+MEANINGS: dict[Truth, str] = {
+    "exact": "generic weights and generic residual, its scale included",
+    "conjecture": "generic weights and generic residual, its scale included; not proved, no counterexample is known",
+    "upper_bound": "any weights, any residual of the given rank",
+    "numerical": "the linear formula, read as the size of the bulk: no theorem and no bound",
+}
+_PARAMETERS = "the number of parameters"
+_SAMPLES = "Jacot, Gabriel & Hongler 2019: samples times outputs"
+_SUM = "the ranks of the two other Hessians added"
+_SHARED = "both parts added, less the gradient, which lies in the range of either"
 
 
 def predict_ranks(
@@ -51,33 +45,44 @@ def predict_ranks(
     uncentred_residual_rank: int | None = None,
     num_tokens: int | None = None,
 ) -> RankPrediction:
-    """The ranks of the three Hessians that theory gives for an architecture, with the kind of truth of each.
+    """The ranks of the three Hessians that theory gives for an architecture, with the kind of each claim.
 
-    loss: "squared", "log_cosh", "cross_entropy" (softmax), or "positive_definite" for any other loss whose second
-        derivative by the outputs is positive definite at every sample.
-    input_rank: rank of sum x x^T; generic: the input dimension.
-    centred_input_rank: rank of the centred inputs, ``input_rank`` or one less; generic: ``input_rank``.
-    residual_rank: rank of sum residual x^T; with bias, x with a one appended. Generic: the largest possible.
-    uncentred_residual_rank: for a bias in some layers only: rank of sum residual x^T without the one, ``residual_rank``
-        (as far as the inputs allow, the generic value) or one less.
-    mean_residual_is_zero: the residuals sum to zero over the samples, as wherever the last bias is stationary.
-    num_samples: the number of samples, where the ranks above are not known: generic ones are then at most that, and the
-        outer-product Hessian has at most the rank samples times outputs.
-    num_tokens: for self-attention, the tokens of a sample. Samples and tokens that are not given are so many that
-        more change nothing. Of the ranks above self-attention takes ``input_rank`` alone, that of all tokens.
-    kind: "exact" (proved, for linear networks with generic weights), "upper_bound" (proved, for all weights),
-        "conjecture" (the strongest claim of a linear network, proved or not), "numerical" (the linear formula as the
-        size of the bulk of a non-linear network: no theorem, no bound). Without it, for a linear network the strongest
-        claim of each rank, for another numerical.
+    Args:
+        network: An architecture such as ``FullyConnected``, ``Convolutional`` or ``SelfAttention``.
+        loss: "squared", "log_cosh", "cross_entropy" (softmax), or "positive_definite" for any other loss whose second
+            derivative by the outputs is positive definite at every sample. Defaults to "squared".
+        input_rank: Rank of sum x x^T; generic: the input dimension.
+        residual_rank: Rank of sum residual x^T; with bias, x with a one appended. Generic: the largest possible.
+        centred_input_rank: Rank of the centred inputs, ``input_rank`` or one less; generic: ``input_rank``.
+        mean_residual_is_zero: The residuals sum to zero over the samples, as wherever the last bias is stationary.
+            Defaults to False.
+        kind: "exact" (proved, for linear networks with generic weights), "upper_bound" (proved, for all weights),
+            "conjecture" (the strongest claim of a linear network, proved or not), "numerical" (the linear formula as
+            the size of the bulk of a non-linear network: no theorem, no bound). Without it, for a linear network the
+            strongest claim of each rank, for another numerical.
+        num_samples: The number of samples, where the ranks above are not known: generic ones are then at most that, and
+            the outer-product Hessian has at most the rank samples times outputs.
+        uncentred_residual_rank: For a bias in some layers only: rank of sum residual x^T without the one,
+            ``residual_rank`` (as far as the inputs allow, the generic value) or one less.
+        num_tokens: For self-attention, the tokens of a sample. Samples and tokens that are not given are so many that
+            more change nothing. Of the ranks above self-attention takes ``input_rank`` alone, that of all tokens.
 
-    No rank is above the number of parameters or above the two others added.
+    Returns:
+        The three ranks, each with its kind and reference, the assumptions and the integers that were used.
 
-    >>> from hessmap.networks import FullyConnected
-    >>> prediction = predict_ranks(FullyConnected((64, 30, 20, 10)), loss="squared", input_rank=61)
-    >>> prediction.outer_product.value, prediction.functional.value, prediction.loss.value
-    (610, 900, 1410)
-    >>> prediction.loss.kind
-    'exact'
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        No rank is above the number of parameters or above the sum of the two others.
+
+    Example:
+        >>> from hessmap.networks import FullyConnected
+        >>> prediction = predict_ranks(FullyConnected((64, 30, 20, 10)), loss="squared", input_rank=61)
+        >>> prediction.outer_product.value, prediction.functional.value, prediction.loss.value
+        (610, 900, 1410)
+        >>> prediction.loss.kind
+        'exact'
     """
     question = RankQuestion(
         loss,
@@ -98,9 +103,18 @@ def predict_ranks(
 
 @singledispatch
 def rank_rule(network: object, question: RankQuestion) -> RankPrediction:
-    """The rule of an architecture; a new one is registered beside its formulas.
+    """The rank rule of an architecture; a new rule is registered with ``rank_rule.register`` beside its formulas.
 
-    Rules raise InvalidInput for integers that contradict each other, and never guess an architecture.
+    Args:
+        network: The architecture; its type selects the rule.
+        question: What is specified about loss and data.
+
+    Returns:
+        The three ranks, each with its kind and reference.
+
+    Raises:
+        InvalidInput: If integers contradict each other.
+        UnsupportedNetwork: If no rule is registered for the type.
     """
     must = "predict_ranks needs an architecture such as FullyConnected, Convolutional or SelfAttention"
     if isinstance(network, str | tuple | list):
@@ -108,3 +122,180 @@ def rank_rule(network: object, question: RankQuestion) -> RankPrediction:
         raise InvalidInput(sentence(must, f"got {network!r}", remedy))
     remedy = "Use networks.describe(model) to read the architecture of a module"
     raise UnsupportedNetwork(sentence(must, f"got a {type(network).__name__}", remedy))
+
+
+class Conjecture(NamedTuple):
+    """A formula without a proof, and the number of networks that it met in exact arithmetic, all in agreement."""
+
+    reference: str
+    num_cases: int
+
+    def value(self, rank: int) -> RankValue:
+        """The rank itself, conjectured."""
+        return RankValue(rank, "conjecture", self.reference, "value", self.num_cases)
+
+    def bound(self, rank: int) -> RankValue:
+        """An upper bound, conjectured."""
+        return RankValue(rank, "conjecture", self.reference, "bound", self.num_cases)
+
+
+class Described(Protocol):
+    """What an architecture tells of itself; ``widths`` too, where the integers of its prediction are not given."""
+
+    @property
+    def bias(self) -> bool | tuple[bool, ...]: ...
+    @property
+    def activation(self) -> Activation: ...
+    @property
+    def is_linear(self) -> bool: ...
+    @property
+    def num_layers(self) -> int: ...
+    @property
+    def num_parameters(self) -> int: ...
+
+
+def strongest_claim(claims: Sequence[RankValue]) -> RankValue:
+    """An exact rank if there is one, else the claim that leaves the least room.
+
+    Of equal values a conjectured rank says most, then a theorem; but no conjecture stands above a theorem's bound.
+
+    >>> law = Conjecture("a law", num_cases=500)
+    >>> strongest_claim([RankValue(7, "upper_bound", "a theorem"), law.value(5)])
+    RankValue(value: 5, kind: conjecture, reference: a law, conjectured: value, num cases: 500)
+    >>> strongest_claim([RankValue(7, "upper_bound", "a theorem"), law.bound(7)]).kind
+    'upper_bound'
+    """
+    exact = next((claim for claim in claims if claim.kind == "exact"), None)
+    return exact or min(claims, key=lambda claim: (claim.value, claim.relation != "equal", claim.kind == "conjecture"))
+
+
+def claims_as_bounds(claims: Sequence[RankValue]) -> list[RankValue]:
+    """The claims as bounds, for a restriction of the network that they are about: a theorem stays one.
+
+    >>> claims_as_bounds([RankValue(7, "exact", "a theorem"), Conjecture("a law", 500).value(5)])[1].conjectured
+    'bound'
+    """
+    return [_as_bound(claim) for claim in claims]
+
+
+def rank_prediction(
+    network: Described,
+    question: RankQuestion,
+    data: DataRanks,
+    linear_claims: Callable[[], Claims],
+    non_linear_claims: Callable[[], Claims],
+    *,
+    inputs: dict[str, object] | None = None,
+    is_homogeneous: bool = True,
+) -> RankPrediction:
+    """The prediction: for a linear network each rank with the strongest claim there is, unless a kind was asked for;
+    for another the linear ranks as numerical ones, or the upper bounds where asked for.
+
+    ``inputs`` are the integers that it was made from, of a chain of layers unless given. ``is_homogeneous``: the
+    outputs are a homogeneous polynomial of the parameters, as those of linear layers without bias are.
+    """
+    kind = question.kind or (None if network.is_linear else "numerical")
+    if kind in ("exact", "conjecture") and not network.is_linear:
+        got = f"this one has activation {str(network.activation)!r}"
+        what = "an exact rank formula" if kind == "exact" else "a conjecture"
+        must = f"{what} needs a linear network"
+        raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
+    claims = non_linear_claims() if kind == "upper_bound" and not network.is_linear else linear_claims()
+    known = {part: _of_kind(network, found, kind) for part, found in zip(PARTS, claims, strict=True)}
+    limited = _within_limits(network, data, known, is_homogeneous)
+    if kind == "exact":
+        _require_exact(network, limited)
+    ranks = {part: RankValue(rank.value, "numerical", rank.reference) for part, rank in limited.items()}
+    ranks = ranks if kind == "numerical" else limited
+    return RankPrediction(
+        ranks["outer_product"],
+        ranks["functional"],
+        ranks["loss"],
+        num_parameters=network.num_parameters,
+        assumptions=(*_meanings(ranks, limited), *data.notes),
+        inputs=_inputs(network, question.loss, data) if inputs is None else inputs,
+    )
+
+
+def _of_kind(network: Described, claims: Sequence[RankValue], kind: Truth | None) -> RankValue:
+    """The strongest claim of all or, for upper bounds, of all that are proved."""
+    if kind != "upper_bound":
+        return strongest_claim(claims)
+    theorems = [claim for claim in claims if claim.kind != "conjecture"]
+    return _as_bound(strongest_claim([*theorems, _parameters_bound(network)]))
+
+
+def _require_exact(network: Described, ranks: dict[Part, RankValue]) -> None:
+    for part, rank in ranks.items():
+        must = "kind='exact' needs a case whose exact rank is proved"
+        got = f"of the {part} Hessian of {network} only a {rank.truth} is known ({rank.value})"
+        remedy = "Leave kind out for the strongest claim, or use generic_rank for the exact value"
+        require(rank.kind == "exact", must, got, remedy)
+
+
+def _as_bound(claim: RankValue) -> RankValue:
+    if claim.kind == "conjecture":
+        return RankValue(claim.value, "conjecture", claim.reference, "bound", claim.num_cases)
+    return RankValue(claim.value, "upper_bound", claim.reference)
+
+
+def _parameters_bound(network: Described) -> RankValue:
+    return RankValue(network.num_parameters, "upper_bound", _PARAMETERS)
+
+
+def _within_limits(
+    network: Described, data: DataRanks, known: dict[Part, RankValue], is_homogeneous: bool
+) -> dict[Part, RankValue]:
+    """The claims, none above the parameters, the samples times the outputs, or the two other ranks added.
+
+    Without bias the functional Hessian of L >= 2 linear layers maps the parameters to L - 1 times the gradient, which
+    is in the range of the outer-product Hessian too: the ranges of both parts meet, but where the functional one is 0.
+    """
+    outer, functional, loss = (strongest_claim([known[part], _parameters_bound(network)]) for part in PARTS)
+    if data.num_samples is not None:
+        most = outer_product_sample_upper_bound(data.num_samples, data.effective_output_dim)
+        outer = strongest_claim([outer, RankValue(most, "upper_bound", _SAMPLES)])
+    if functional.value == 0 and functional.kind != "conjecture":
+        return {"outer_product": outer, "functional": functional, "loss": outer}
+    if is_homogeneous and network.is_linear and not network.bias and network.num_layers > 1:
+        loss = strongest_claim([loss, _sum(outer, functional, -1, _SHARED)])
+    loss = strongest_claim([loss, _sum(outer, functional, 0, _SUM)])
+    outer = strongest_claim([outer, _sum(loss, functional, 0, _SUM)])
+    functional = strongest_claim([functional, _sum(loss, outer, 0, _SUM)])
+    return {"outer_product": outer, "functional": functional, "loss": loss}
+
+
+def _sum(first: RankValue, second: RankValue, less: int, reference: str) -> RankValue:
+    """A bound from two others: as sure as the less sure of them."""
+    total = first.value + second.value + less
+    tried = [claim.num_cases for claim in (first, second) if claim.num_cases is not None]
+    return Conjecture(reference, min(tried)).bound(total) if tried else RankValue(total, "upper_bound", reference)
+
+
+def _meanings(ranks: dict[Part, RankValue], claimed: dict[Part, RankValue]) -> list[str]:
+    """What each kind among the ranks stands for, named where there is more than one."""
+    kinds = list(dict.fromkeys(rank.kind for rank in ranks.values()))
+    if kinds == ["numerical"] and any(rank.relation == "at_most" for rank in claimed.values()):
+        return ["the formula or bound of the linear network, read as the size of the bulk: no theorem and no bound"]
+    if len(kinds) == 1:
+        return [MEANINGS[kinds[0]]]
+    return [f"{kind.replace('_', ' ')}: {MEANINGS[kind]}" for kind in kinds]
+
+
+def _inputs(network: Described, loss: str, data: DataRanks) -> dict[str, object]:
+    widths, outputs = checked_widths(getattr(network, "widths", ())), data.effective_output_dim
+    known: dict[str, object] = {
+        "widths": tuple(widths),
+        "bias": network.bias,
+        "activation": str(network.activation),
+        "loss": loss,
+        "input_rank": data.input_rank,
+        "centred_input_rank": data.centred_input_rank,
+        "residual_rank": data.residual_rank,
+        "mean_residual_is_zero": data.mean_residual_is_zero,
+        "effective_output_dim": outputs,
+        "bottleneck_rank": linear.bottleneck_rank(widths, data.entering_rank, effective_output_dim=outputs),
+        "active_bottleneck_rank": linear.active_bottleneck_rank(widths, data.residual_rank),
+    }
+    given = {"num_samples": data.num_samples, "uncentred_residual_rank": data.uncentred_residual_rank}
+    return known | {name: value for name, value in given.items() if value is not None}

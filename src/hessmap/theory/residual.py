@@ -1,10 +1,7 @@
 """Ranks of the three Hessians of linear residual networks x -> B C_L .. C_1 A x.
 
 Blocks C = I + W or C = I + U D; the ends A and B are absent, frozen or trained.
-
-Ranks of residual networks: blocks I + W, and blocks I + U D whose skip passes over two layers.
-
-The rank rule of residual networks: which formula applies, and what kind of truth it holds."""
+"""
 
 from __future__ import annotations
 
@@ -12,10 +9,9 @@ from dataclasses import dataclass
 
 from hessmap.networks import Residual
 from hessmap.records import RankPrediction, RankValue
-from hessmap.theory.claims import Claims, Conjecture, rank_prediction
-from hessmap.theory.fully_connected.hessian_ranks import HessianRanks
-from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
-from hessmap.theory.prediction import RankQuestion, rank_rule
+from hessmap.theory.data_ranks import DataRanks, RankQuestion, data_ranks
+from hessmap.theory.fully_connected.linear import HessianRanks
+from hessmap.theory.prediction import Claims, Conjecture, rank_prediction, rank_rule
 
 __all__ = ["ResidualSizes", "single_layer_block_ranks", "two_layer_block_ranks"]
 
@@ -24,8 +20,15 @@ __all__ = ["ResidualSizes", "single_layer_block_ranks", "two_layer_block_ranks"]
 class ResidualSizes:
     """Integers of a residual network and its data, those at a frozen end cut at the width.
 
-    ``width`` d, ``num_blocks`` L, ``inner_width`` m or None, ``input_rank`` r, ``effective_outputs`` K,
-    ``residual_rank`` s.
+    Attributes:
+        width: Width d of the residual stream.
+        num_blocks: Number of blocks L.
+        inner_width: Inner width m of blocks I + U D; None for blocks I + W.
+        input_rank: Rank r of the inputs.
+        effective_outputs: Number of outputs K in which the loss curves.
+        residual_rank: Rank s of the residual moment sum residual x^T.
+        is_input_trained: Whether the map before the blocks is trained. Defaults to False.
+        is_output_trained: Whether the map after the blocks is trained. Defaults to False.
     """
 
     width: int
@@ -41,13 +44,21 @@ class ResidualSizes:
 def single_layer_block_ranks(sizes: ResidualSizes) -> HessianRanks:
     """Blocks I + W: the ranks of the fully connected network of the same layers, at generic W and at W = 0.
 
-    W -> I + W is a translation, which changes no derivative; and only ranks of products of layers enter the formulas,
-    which are those of generic weights where all blocks are the identity. With T trained layers, q0 = min(r, K, d) (d
-    only if T > 1), q = min(q0, s): outer product q0 (r + K - q0), functional 2 q (T-1) d + 2 q s - T q^2 (0 if T = 1),
-    loss q0 (r + K - q0) + 2 q (T-1) d - (T-1) q^2, as ``fully_connected.linear`` has them.
+    Args:
+        sizes: Integers of network and data.
 
-    >>> single_layer_block_ranks(ResidualSizes(2, 1, None, 2, 2, 1))
-    HessianRanks(outer_product=4, functional=0, loss=4)
+    Returns:
+        The ranks of the three Hessians.
+
+    Notes:
+        W -> I + W is a translation, which changes no derivative; and only ranks of products of layers enter the
+        formulas, which are those of generic weights where all blocks are the identity. With T trained layers, q0 =
+        min(r, K, d) (d only if T > 1), q = min(q0, s): outer product q0 (r + K - q0), functional 2 q (T-1) d + 2 q s -
+        T q^2 (0 if T = 1), loss q0 (r + K - q0) + 2 q (T-1) d - (T-1) q^2, as ``fully_connected.linear`` has them.
+
+    Example:
+        >>> single_layer_block_ranks(ResidualSizes(2, 1, None, 2, 2, 1))
+        HessianRanks(outer_product=4, functional=0, loss=4)
     """
     d, r, outputs, s = sizes.width, sizes.input_rank, sizes.effective_outputs, sizes.residual_rank
     num_layers = sizes.num_blocks + sizes.is_input_trained + sizes.is_output_trained
@@ -61,21 +72,29 @@ def single_layer_block_ranks(sizes: ResidualSizes) -> HessianRanks:
 def two_layer_block_ranks(sizes: ResidualSizes) -> HessianRanks:
     """Blocks I + U D of inner width m: a skip over two layers makes a bottleneck of width L m, not m.
 
-    Formulas, with M = L m, S = min(s, d), q = min(m, S); no end trained: q0 = min(M, r, K),
+    Args:
+        sizes: Integers of network and data.
 
-    - outer product: q0 (r + K - q0);
-    - functional: 2 m s + 2 (L-1) q (d + m - q);
-    - both less loss: 2 q s - q^2 + (r-M+(L-1)q)+ (K-M+(L-1)q)+ - (r-M)+ (K-M)+.
+    Returns:
+        The ranks of the three Hessians.
 
-    With trained ends q0 = min(r, K, d); ``_both_ends`` and ``_one_end`` have the rest.
+    Notes:
+        Formulas, with M = L m, S = min(s, d), q = min(m, S); no end trained: q0 = min(M, r, K),
 
-    Assumptions: generic weights, inputs of rank r and residual moment of rank s. Reference:
-    research/docs/attention-residual.md, where the outer-product rank is proved.
+        - outer product: q0 (r + K - q0);
+        - functional: 2 m s + 2 (L-1) q (d + m - q);
+        - both less loss: 2 q s - q^2 + (r-M+(L-1)q)+ (K-M+(L-1)q)+ - (r-M)+ (K-M)+.
 
-    By hand for (1 + u2 d2)(1 + u1 d1) x, d = m = 1: ranks 1, 4, 4.
+        With trained ends q0 = min(r, K, d); ``_both_ends`` and ``_one_end`` have the rest.
 
-    >>> two_layer_block_ranks(ResidualSizes(1, 2, 1, 1, 1, 1))
-    HessianRanks(outer_product=1, functional=4, loss=4)
+        Assumptions: generic weights, inputs of rank r and residual moment of rank s. Reference:
+        research/docs/attention-residual.md, where the outer-product rank is proved.
+
+    Example:
+        (1 + u2 d2)(1 + u1 d1) x, d = m = 1: ranks 1, 4, 4.
+
+        >>> two_layer_block_ranks(ResidualSizes(1, 2, 1, 1, 1, 1))
+        HessianRanks(outer_product=1, functional=4, loss=4)
     """
     r, outputs = sizes.input_rank, sizes.effective_outputs
     if min(r, outputs) == 0:
@@ -153,27 +172,27 @@ def residual_ranks(network: Residual, question: RankQuestion) -> RankPrediction:
     >>> ranks.outer_product.kind, ranks.loss.kind
     ('exact', 'conjecture')
     """
-    facts = data_facts(network.input_dim, network.output_dim, False, question)
-    sizes = residual_sizes(network, facts)
+    data = data_ranks(network.input_dim, network.output_dim, False, question)
+    sizes = residual_sizes(network, data)
     bound = [RankValue(network.num_parameters, "upper_bound", _PARAMETERS)]
     return rank_prediction(
         network,
         question,
-        facts,
+        data,
         lambda: _linear_claims(sizes),
         lambda: (bound, bound, bound),
-        inputs=_inputs(network, question.loss, facts),
+        inputs=_inputs(network, question.loss, data),
         is_homogeneous=network.inner_width is None,
     )
 
 
-def residual_sizes(network: Residual, facts: DataFacts) -> ResidualSizes:
+def residual_sizes(network: Residual, data: DataRanks) -> ResidualSizes:
     """What the blocks meet: a frozen end lets through no more than the width."""
     is_input_trained, is_output_trained = (end in network.trained_ends for end in ("input", "output"))
-    rank, outputs = facts.entering_rank, facts.effective_output_dim
+    rank, outputs = data.entering_rank, data.effective_output_dim
     rank = rank if is_input_trained else min(rank, network.width)
     outputs = outputs if is_output_trained else min(outputs, network.width)
-    residual_rank = min(facts.residual_rank, rank, outputs)
+    residual_rank = min(data.residual_rank, rank, outputs)
     return ResidualSizes(
         network.width,
         network.num_blocks,
@@ -197,12 +216,12 @@ def _linear_claims(sizes: ResidualSizes) -> Claims:
     return outer, [_TWO_LAYERS.value(ranks.functional)], [_TWO_LAYERS.value(ranks.loss)]
 
 
-def _inputs(network: Residual, loss: str, facts: DataFacts) -> dict[str, object]:
+def _inputs(network: Residual, loss: str, data: DataRanks) -> dict[str, object]:
     known: dict[str, object] = {
         "network": str(network),
         "loss": loss,
-        "input_rank": facts.input_rank,
-        "residual_rank": facts.residual_rank,
-        "effective_output_dim": facts.effective_output_dim,
+        "input_rank": data.input_rank,
+        "residual_rank": data.residual_rank,
+        "effective_output_dim": data.effective_output_dim,
     }
-    return known if facts.num_samples is None else known | {"num_samples": facts.num_samples}
+    return known if data.num_samples is None else known | {"num_samples": data.num_samples}

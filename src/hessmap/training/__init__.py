@@ -1,4 +1,4 @@
-"""A plain trainer: batches of gradients, stationary points, and checkpoints that go on to the same bits."""
+"""A plain trainer: mini-batch gradients, stationary points, and checkpoints that resume bit for bit."""
 
 from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint
 from hessmap.training.losses import LOSSES

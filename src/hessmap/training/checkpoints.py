@@ -1,9 +1,8 @@
-"""Checkpoints: written whole or not at all, and refused if they belong to another training."""
+"""Checkpoints: written atomically, and rejected if they belong to another training."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,41 +12,43 @@ from typing import Any
 import torch
 
 from hessmap.errors import DataFileError, HessmapError, InvalidInput, sentence
+from hessmap.records import atomic_write
 
 Location = str | os.PathLike[str]
 
 
 def save_checkpoint(path: Location, state: dict[str, Any]) -> None:
-    """Write a state of tensors and plain values so that the file is always a whole one, the old or the new.
+    """Write a state of tensors and plain values to a file, atomically.
 
-    It goes to a temporary file beside, is forced to the disk, and is then renamed, which is one step for the system.
+    Args:
+        path: The file to write. An existing file is replaced.
+        state: Tensors and plain values, such as state dictionaries.
+
+    Raises:
+        OSError: If the file cannot be written; an existing file then stays unchanged.
+
+    Notes:
+        The state is written to a temporary file in the same folder, flushed to the disk and renamed, so that the file
+        is complete at all times: the old one or the new one.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_write(target) as file:
+        torch.save(state, file)
     _force_folder(target.parent)
 
 
 def load_checkpoint(path: Location) -> dict[str, Any]:
-    """Read a state of tensors and plain values; its tensors come to the CPU, whatever device they were saved from.
+    """Read a state of tensors and plain values, with the tensors on the CPU whatever device they were saved from.
 
     Args:
-        path: A file of ``torch.save``. Nothing but tensors and plain values is unpickled.
+        path: A file of ``torch.save``. Only tensors and plain values are unpickled.
 
     Returns:
         The dictionary in the file. ``load_state_dict`` of a model or an optimiser copies it to the model's device.
 
     Raises:
-        DataFileError: If the file is missing, truncated, foreign, or holds anything but such a dictionary.
+        DataFileError: If the file is missing, truncated, of another format, or contains anything other than such a
+            dictionary.
     """
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)  # the device need not exist here
@@ -73,7 +74,27 @@ def _remedy(path: Location) -> str:
 
 @contextmanager
 def content_of(path: Location, what: str) -> Iterator[None]:
-    """Around the lines that take a readable file apart: whatever they raise means that it does not hold ``what``."""
+    """Report errors in reading the content of a checkpoint as errors of the file.
+
+    Args:
+        path: The file that the content was read from, for the message.
+        what: What the file must contain, in words.
+
+    Yields:
+        Nothing.
+
+    Raises:
+        DataFileError: If the body raises anything other than a HessmapError or a lack of memory: missing keys, values
+            of another type or shape.
+
+    Example:
+        >>> with content_of("run.pt", "a training"):
+        ...     {}["epoch"]
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.DataFileError: the file must hold a training; run.pt does not (KeyError: 'epoch'). \
+Use another path to start again.
+    """
     try:
         yield
     except HessmapError:
@@ -86,7 +107,16 @@ def content_of(path: Location, what: str) -> Iterator[None]:
 
 
 def check_same_settings(path: Location, found: Any, wanted: dict[str, Any]) -> None:
-    """Refuse to go on from a checkpoint that was made with other settings, and name the first that differs."""
+    """Raise unless a checkpoint was made with the same settings.
+
+    Args:
+        path: The checkpoint, for the message.
+        found: The settings in the checkpoint; anything other than a dictionary counts as empty.
+        wanted: The settings of this training. Settings that are only in ``found`` are not compared.
+
+    Raises:
+        InvalidInput: If a setting differs. The message names the first one.
+    """
     found = found if isinstance(found, dict) else {}
     for name, value in wanted.items():
         if found.get(name) != value:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from hessmap.datasets.preprocessing import one_hot
+from hessmap.datasets import one_hot
 from hessmap.errors import require, require_name
 
 PerSample = Callable[[Tensor, Tensor], Tensor]
@@ -78,7 +78,7 @@ def fitting_targets(loss: str | PerSample, targets: Tensor, outputs: Tensor) -> 
             outputs.shape[1] > 1,
             "integer targets are labels, which need two outputs or more",
             f"the model has {outputs.shape[1]}",
-            "Pass targets.double() if they are numbers to be met",
+            "Pass targets.double() if they are regression targets",
         )
         return one_hot(targets, outputs.shape[1]).to(outputs.dtype)
     column = targets[:, None] if targets.ndim == 1 else targets

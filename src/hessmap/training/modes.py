@@ -1,4 +1,4 @@
-"""Mode and memory format of a model, random state, number of threads: changed for a while, then as they were."""
+"""Mode and memory format of a model, random state and number of threads: changed temporarily, then restored."""
 
 from __future__ import annotations
 
@@ -26,14 +26,21 @@ def training_mode(model: nn.Module, seed: int) -> Iterator[None]:
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode inside; the modes of all parts as they were after.
+    """Set a model to evaluation mode, and restore the mode of every submodule afterwards.
 
-    >>> model = nn.Sequential(nn.Dropout())
-    >>> with evaluation_mode(model):
-    ...     model[0].training
-    False
-    >>> model[0].training
-    True
+    Args:
+        model: The model to set.
+
+    Yields:
+        Nothing.
+
+    Example:
+        >>> model = nn.Sequential(nn.Dropout())
+        >>> with evaluation_mode(model):
+        ...     model[0].training
+        False
+        >>> model[0].training
+        True
     """
     with _modes_kept(model):
         model.eval()

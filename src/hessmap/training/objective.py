@@ -10,14 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import HessmapError, InvalidInput, require, sentence, short_text
 from hessmap.training.losses import PerSample, fitting_targets, per_sample
 from hessmap.training.modes import evaluation_mode
 
 
 class Evaluation(NamedTuple):
-    """Mean loss without penalty, share of right labels (None without labels), gradient norm with penalty."""
+    """A model evaluated on all samples.
+
+    Attributes:
+        loss: Mean loss, without the penalty of weight decay.
+        accuracy: Share of correctly classified samples; None without labels.
+        gradient_norm: Euclidean norm of the gradient, including the penalty.
+    """
 
     loss: float
     accuracy: float | None
@@ -25,9 +31,12 @@ class Evaluation(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a progress callback gets: how much is done, of how much at most, and how the model does.
+    """A progress update, as passed to a ``progress`` callback.
 
-    ``done`` and ``total`` count epochs, or evaluations for a method without epochs.
+    Attributes:
+        done: Epochs done; evaluations done for a method without epochs.
+        total: Largest number of them.
+        evaluation: The model at this point.
     """
 
     done: int
@@ -185,8 +194,8 @@ def _require_single_samples(loss: PerSample, model: nn.Module, inputs: Tensor, t
     alone = torch.cat([loss(outputs[n : n + 1], wanted[n : n + 1]).reshape(1) for n in range(len(chosen))])
     require(
         torch.allclose(together, alone, rtol=1e-3, atol=1e-3 * float(alone.abs().max()), equal_nan=True),
-        "samples must not see each other in the loss",
-        "a sample has another loss among others than alone",
+        "the loss must treat samples independently",
+        "the loss of a sample in a batch differs from its loss alone",
         f"Look for broadcasting: outputs have shape {tuple(outputs.shape)} and targets {tuple(wanted.shape)}",
     )
 

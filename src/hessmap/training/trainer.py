@@ -1,6 +1,7 @@
-"""A training under way: all that decides its next step, so that it can be saved and taken up again.
+"""Training by mini-batch gradients, with a history, and checkpoints that resume bit for bit.
 
-Training by gradients of batches, with a history, and checkpoints from which it goes on to the same bits."""
+``TrainingState`` has everything that determines the next step, so that it can be saved and restored.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import checked_count, checked_number, checked_seed, require, unknown_name
 from hessmap.records import TrainingRun, data_hash, provenance
 from hessmap.training.checkpoints import Location, check_same_settings, content_of, load_checkpoint, save_checkpoint
@@ -118,7 +119,7 @@ class TrainingState:
 
     @property
     def _identity(self) -> dict[str, Any]:
-        """What must be the same for a training to be the same, but for its length."""
+        """What must agree for a checkpoint to be resumed; the number of epochs may differ."""
         shapes = [f"{name} {tuple(value.shape)} {value.dtype}" for name, value in self.goal.model.state_dict().items()]
         return {**self.settings, "data": self.data_hash, "model": "; ".join(shapes)}
 
@@ -159,29 +160,52 @@ def train(
     checkpoint_every: int = 10,
     progress: Callable[[Moment], None] | None = None,
 ) -> TrainingRun:
-    """Train the model that is given, in place, and return its history.
+    """Train a model in place and return its history.
 
-    Minimised is the mean loss + weight_decay / 2 * ||parameters||^2 (a Problem with l2 = weight_decay / 2 has
-    the same risk), by "sgd" with momentum or by "adam", which has no use for ``momentum``; ``batch_size`` None
-    means full batches. ``loss`` is "cross_entropy", "squared" (1/2 ||output - target||^2, labels one-hot),
-    "log_cosh" or a function (outputs, targets) -> one value per sample. Every epoch draws a new order of the
-    samples from ``seed``. After ``drop_rate_after`` epochs the learning rate is a tenth: the noise of batches keeps
-    a large one from fitting every sample. ``augmentation``, a function of a batch of inputs and a generator such as
-    ``datasets.ImageAugmentation``, changes the inputs of every batch; what is recorded is of the samples as they are.
-    The global random state and the model's mode stay as they were.
+    Minimises the mean loss + weight_decay / 2 * ||parameters||^2: the risk of a Problem with l2 = weight_decay / 2.
+    Loss, accuracy and gradient norm over all samples are recorded before the first epoch and every ``record_every``
+    epochs.
 
-    Loss, accuracy and gradient norm over all samples are recorded before the first epoch, then every
-    ``record_every`` epochs. Training ends after ``epochs``, or once a record reaches ``stop_at_accuracy``. With
-    a ``checkpoint`` path the state is saved every ``checkpoint_every`` epochs and at the end; if the file is
-    there, training goes on from it and ends with the same bits as one that was never interrupted.
-    ``num_threads`` None means one thread for small models.
+    Args:
+        model: The model, which is changed. Its mode and the global random state are restored afterwards.
+        data: Inputs and targets, as tensors.
+        loss: "cross_entropy" (default), "squared" (1/2 ||output - target||^2, labels one-hot), "log_cosh", or a
+            function (outputs, targets) -> one value per sample.
+        optimiser: "sgd" (default) or "adam".
+        epochs: Largest number of passes over the samples. Defaults to 100.
+        batch_size: Samples in a step, or None for full batches. Defaults to 32.
+        learning_rate: Step size. Defaults to 0.05.
+        momentum: Momentum of "sgd"; "adam" ignores it. Defaults to 0.9.
+        weight_decay: Coefficient of the penalty. Defaults to 0.
+        drop_rate_after: Number of epochs after which the learning rate is divided by 10, since the noise of
+            mini-batches at a large one prevents fitting every sample. Default: never.
+        augmentation: Function of a batch of inputs and a generator, such as ``datasets.ImageAugmentation``, that
+            changes the inputs of every batch. Records are of the original samples. Default: none.
+        seed: Seed of the order of the samples, of dropout and of the augmentation. Defaults to 0.
+        stop_at_accuracy: Stop once a record has this accuracy. Default: train for all epochs.
+        record_every: Epochs between two records. Defaults to 1.
+        num_threads: Threads of torch. Default: one for small models, otherwise unchanged.
+        checkpoint: File to save the state in, every ``checkpoint_every`` epochs and at the end. If it exists, training
+            resumes from it, bit for bit as if never interrupted. Default: none.
+        checkpoint_every: Epochs between two checkpoints. Defaults to 10.
+        progress: Called with a ``Moment`` at every record after the first. Default: none.
 
-    >>> from hessmap.datasets import gaussian_mixture
-    >>> from hessmap.networks import FullyConnected
-    >>> model = FullyConnected((4, 8, 2), activation="relu").build(seed=0)
-    >>> run = train(model, gaussian_mixture(200, 4, num_classes=2, separation=4.0), epochs=20)
-    >>> run.final_accuracy > 0.95, run.ending
-    (True, '20 epochs done')
+    Returns:
+        TrainingRun: The recorded epochs, losses, accuracies and gradient norms, why training ended, and the settings.
+
+    Raises:
+        InvalidInput: If an argument is out of range, the data do not fit the model or the loss, or the checkpoint was
+            made with other settings.
+        DataFileError: If the checkpoint cannot be read.
+        TrainingDiverged: If the loss becomes NaN or infinite.
+
+    Example:
+        >>> from hessmap.datasets import gaussian_mixture
+        >>> from hessmap.networks import FullyConnected
+        >>> model = FullyConnected((4, 8, 2), activation="relu").build(seed=0)
+        >>> run = train(model, gaussian_mixture(200, 4, num_classes=2, separation=4.0), epochs=20)
+        >>> run.final_accuracy > 0.95, run.ending
+        (True, '20 epochs done')
     """
     checked_count("epochs", epochs, 0)
     _check_positive(batch_size=batch_size, record_every=record_every, checkpoint_every=checkpoint_every)

@@ -19,13 +19,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Spinner
 from rich.progress import Progress as Display
 from rich.text import Text
 
-from hessmap.progress import register_progress
+from hessmap.progress import Progress, register_progress
 
 PROGRESS_VARIABLE = "HESSMAP_PROGRESS"
 _drawing = threading.Lock()  # one display at a time: work inside of shown work is not shown
 
 
-class TerminalProgress:
+class TerminalProgress(Progress):
     """Draws what goes on where standard error is a terminal.
 
     ``keeps_steps`` prints every step that has ended, with its seconds, also where there is no terminal.

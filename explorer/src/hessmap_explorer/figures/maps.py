@@ -6,10 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hessmap.records import DensityCurve, DensityEstimate, MapComparison
-from hessmap.records.map_comparison import Change
-from hessmap.records.maps import HESSIAN_SYMBOLS, CurvatureMap, NetworkCurvature, PartCurvature, whole_of
-from hessmap.records.ranks import Part
+from hessmap.records import (
+    HESSIAN_SYMBOLS,
+    Change,
+    CurvatureMap,
+    DensityCurve,
+    DensityEstimate,
+    MapComparison,
+    NetworkCurvature,
+    Part,
+    PartCurvature,
+    whole_of,
+)
 from hessmap.views.plots.layers import QUANTITIES
 from hessmap.views.plots.spectrum import FLOOR, DrawnDensity
 from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Line, Trace, thinned_places, thinning_note

@@ -47,7 +47,7 @@ def papers(
         asked = [replace(paper, items=paper.items_named(" ".join(item))) for paper in asked]
     kept = [replace(paper, items=tuple(_kept(paper.items, missing, status))) for paper in asked]
     if html is not None:
-        from hessmap_research.papers.page import papers_page
+        from hessmap_research.papers.text import papers_page
 
         echo_written(write_text(html, papers_page(kept, html.parent)))
     if as_json:

@@ -179,7 +179,7 @@ def show(
 
         written.append(write_study_figure(found, figure))
     if html is not None:
-        from hessmap_research.views.page import study_page
+        from hessmap_research.views.text import study_page
 
         written.append(write_text(html, study_page(found, name)))
     if as_json:

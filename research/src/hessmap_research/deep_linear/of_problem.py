@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.linalg.layout import Layout
 from hessmap.losses import Squared
-from hessmap.networks import FullyConnected, describe
-from hessmap.networks.module_tree import Named, Rules, Unreadable, sequential_layers, shape_after
+from hessmap.networks import FullyConnected, Named, Rules, Unreadable, describe, sequential_layers, shape_after
 from hessmap.problem.problem import Problem
 from hessmap.problem.sequential import tensor_inputs
 from hessmap_research.deep_linear.convolutional import DeepLinearConvolution

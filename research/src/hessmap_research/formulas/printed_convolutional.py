@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hessmap.theory.conditions import checked_widths
 from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.data_ranks import checked_widths
 from hessmap.theory.fully_connected import linear
 
 

@@ -1,6 +1,6 @@
 """The rank formulas as Singh, Bachmann & Hofmann 2021 print them, kept to be compared with the corrected ones.
 
-Use ``linear`` and ``linear_with_bias`` to predict. Every function takes ``widths`` d = M_0, M_1, .., M_L = K and
+Use ``hessmap.theory.fully_connected.linear`` to predict. Every function takes ``widths`` d = M_0, M_1, .., M_L = K and
 ``input_rank`` r, the rank of sum x x^T without centring (as the paper defines it, with and without bias);
 ``effective_output_dim`` stands for K as the paper's S9.1.2 prescribes. Each docstring ends with a counterexample: the
 printed value first, the right one second.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hessmap.errors import require
-from hessmap.theory.conditions import Widths, checked_input_rank, checked_output, checked_widths
+from hessmap.theory.data_ranks import Widths, checked_input_rank, checked_output, checked_widths
 
 
 def corollary_4(widths: Iterable[int], input_rank: int, *, effective_output_dim: int | None = None) -> int:
@@ -72,8 +72,8 @@ def theorem_12(widths: Iterable[int], input_rank: int, *, effective_output_dim: 
 
     Right for rc = r; fails as an equality for rc < r, here two samples that are not centred (r = 2, rc = 1).
 
-    >>> from hessmap.theory.fully_connected import linear_with_bias
-    >>> theorem_12((3, 4, 2), input_rank=2), linear_with_bias.outer_product_rank((3, 4, 2), centred_input_rank=1)
+    >>> from hessmap.theory.fully_connected import linear
+    >>> theorem_12((3, 4, 2), input_rank=2), linear.outer_product_rank((3, 4, 2), 1, biased_layers="all")
     (6, 4)
     """
     widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
@@ -85,8 +85,8 @@ def section_s7_2_loss_rank(widths: Iterable[int], input_rank: int, *, effective_
 
     Right, also with a bottleneck, for rc = r and a generic residual; fails for rc < r, here r = 2, rc = 1.
 
-    >>> from hessmap.theory.fully_connected import linear_with_bias
-    >>> section_s7_2_loss_rank((3, 4, 2), 2), linear_with_bias.loss_rank((3, 4, 2), 1, 2)
+    >>> from hessmap.theory.fully_connected import linear
+    >>> section_s7_2_loss_rank((3, 4, 2), 2), linear.loss_rank((3, 4, 2), 1, 2, biased_layers="all")
     (20, 18)
     """
     widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
@@ -102,8 +102,8 @@ def section_s7_2_functional_rank(
 
     Right, also with a bottleneck, for rc = r and a generic residual; fails for rc < r, here r = 1, rc = 0.
 
-    >>> from hessmap.theory.fully_connected import linear_with_bias
-    >>> section_s7_2_functional_rank((2, 3, 2), 1), linear_with_bias.functional_rank((2, 3, 2), 0, 1)
+    >>> from hessmap.theory.fully_connected import linear
+    >>> section_s7_2_functional_rank((2, 3, 2), 1), linear.functional_rank((2, 3, 2), 0, 1, biased_layers="all")
     (12, 6)
     """
     widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
@@ -118,8 +118,8 @@ def section_s7_3_functional_rank(
 
     Here q' = min(r + 1, M_1, .., M_{L-1}, K), s' = min(r + 1, K); printed for M_i >= s' only. Fails with a bottleneck.
 
-    >>> from hessmap.theory.fully_connected import linear_with_bias
-    >>> section_s7_3_functional_rank((2, 1, 3, 3), 2), linear_with_bias.functional_rank((2, 1, 3, 3), 2, 3)
+    >>> from hessmap.theory.fully_connected import linear
+    >>> section_s7_3_functional_rank((2, 1, 3, 3), 2), linear.functional_rank((2, 1, 3, 3), 2, 3, biased_layers="all")
     (12, 16)
     """
     widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
@@ -132,8 +132,8 @@ def fact_13(widths: Iterable[int], input_rank: int, *, effective_output_dim: int
 
     S7.3 repeats it for M_i >= min(r + 1, K) only, the main text for all widths. Fails with a bottleneck.
 
-    >>> from hessmap.theory.fully_connected import linear_with_bias
-    >>> fact_13((5, 1, 3), 5), linear_with_bias.loss_rank((5, 1, 3), 5, 3)
+    >>> from hessmap.theory.fully_connected import linear
+    >>> fact_13((5, 1, 3), 5), linear.loss_rank((5, 1, 3), 5, 3, biased_layers="all")
     (10, 12)
     """
     widths, rank, outputs = _checked_arguments(widths, input_rank, effective_output_dim)
@@ -154,4 +154,4 @@ def _checked_arguments(
     widths: Iterable[int], input_rank: int, effective_output_dim: int | None
 ) -> tuple[Widths, int, int]:
     widths = checked_widths(widths)
-    return widths, checked_input_rank(widths, input_rank), checked_output(widths, effective_output_dim)
+    return widths, checked_input_rank(widths[0], input_rank), checked_output(widths, effective_output_dim)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hessmap.theory.conditions import checked_count
-from hessmap.theory.fully_connected import linear, linear_with_bias
+from hessmap.theory.data_ranks import checked_count
+from hessmap.theory.fully_connected import linear
 
 
 def tangent_kernel_rank(widths: Iterable[int], input_rank: int) -> int:
@@ -42,7 +42,7 @@ def tangent_kernel_rank_with_bias(widths: Iterable[int], centred_input_rank: int
     >>> tangent_kernel_rank_with_bias((3, 2), centred_input_rank=1)
     4
     """
-    return linear_with_bias.outer_product_rank(widths, centred_input_rank)
+    return linear.outer_product_rank(widths, centred_input_rank, biased_layers="all")
 
 
 def scalar_tangent_kernel_rank(input_rank: int) -> int:

@@ -3,19 +3,186 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from math import isfinite, sqrt
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, minres
 from torch import Tensor, nn
 
-from hessmap.datasets.data import Data
+from hessmap.datasets import Data
 from hessmap.errors import require
-from hessmap.records.provenance import data_hash, provenance
-from hessmap.records.training import TrainingRun
+from hessmap.records import TrainingRun, data_hash, provenance
 from hessmap.training.losses import PerSample, loss_name
 from hessmap.training.modes import evaluation_mode, threads
-from hessmap.training.objective import Moment, history_arrays, objective
-from hessmap_research.instruments.search import Search
+from hessmap.training.objective import (
+    Evaluation,
+    History,
+    Moment,
+    Objective,
+    divergence_error,
+    history_arrays,
+    objective,
+)
+
+Floats = NDArray[np.float64]
+
+_MAX_REJECTED = 25  # steps in a row; the trust region is 4^-25 of its size by then
+
+
+class _Ended(Exception):
+    """Ends an optimiser of scipy from inside."""
+
+
+class Search:
+    """The way of a model to a stationary point; after each method the model is at the last accepted point."""
+
+    def __init__(
+        self,
+        goal: Objective,
+        tolerance: float,
+        max_evaluations: int,
+        record_every: int,
+        progress: Callable[[Moment], None] | None,
+    ) -> None:
+        self.goal = goal
+        self.tolerance = tolerance
+        self.max_evaluations = max_evaluations
+        self.record_every = record_every
+        self.progress = progress
+        self.num_evaluations = 0
+        self.history: History = []
+        self._num_iterations = 0
+        self._num_rejected = 0
+        self._budget = max_evaluations
+        self._point = _flat(goal.parameters)
+        self._gradient: Tensor | None = None  # with its graph, at the place of the last Hessian product
+        self._gradient_place = self._point
+        self._record()
+
+    @property
+    def latest(self) -> Evaluation:
+        return self.history[-1][1]
+
+    @property
+    def has_arrived(self) -> bool:
+        return self.latest.gradient_norm <= self.tolerance
+
+    def descend(self, budget: int) -> None:
+        """L-BFGS within a budget of evaluations; it bounds the largest entry of the gradient, not its norm."""
+        self._budget = min(budget, self.max_evaluations)
+        entry = self.tolerance / sqrt(len(self._point))
+        options = {"gtol": entry, "ftol": 0.0, "maxcor": 30, "maxiter": budget, "maxfun": budget}
+        self._run("L-BFGS-B", options)
+
+    def refine(self) -> None:
+        """Newton's method in a trust region, with Hessian-vector products, within all that is left."""
+        self._budget = self.max_evaluations
+        self._run("trust-ncg", {"gtol": self.tolerance, "maxiter": self._budget}, hessp=self._hessian_product)
+
+    def polish(self) -> None:
+        """Newton steps that look at the gradient alone, where changes of the value drown in its rounding."""
+        with suppress(_Ended):
+            while not self.has_arrived and self._polishing_step():
+                self._end()
+        self._end()
+
+    def _run(self, method: str, options: Mapping[str, float], **functions: object) -> None:
+        if self.has_arrived:
+            return
+        value_and_gradient, start = self._value_and_gradient, self._point
+        try:
+            minimize(
+                value_and_gradient, start, jac=True, method=method, callback=self._accept, options=options, **functions
+            )
+        except _Ended:
+            pass
+        finally:
+            self._move(self._point)  # also when the user interrupts: a trial point is no result
+        self._end()
+
+    def _polishing_step(self) -> bool:
+        """A Newton step, kept if it halves the gradient norm and leaves the value the same but for rounding."""
+        value, gradient = self._value_and_gradient(self._point)
+        size = len(self._point)
+        hessian = LinearOperator((size, size), lambda vector: self._hessian_product(self._point, vector), dtype=float)
+        step, _ = minres(hessian, -gradient, rtol=1e-10, maxiter=size)
+        value_after, gradient_after = self._value_and_gradient(self._point + step)
+        is_flat = value_after <= value + 1e-12 * abs(value)
+        if not is_flat or np.linalg.norm(gradient_after) > 0.5 * np.linalg.norm(gradient):
+            return False
+        self._point = self._point + step
+        return True
+
+    def _end(self) -> None:
+        self._move(self._point)
+        if self.history[-1][0] != self.num_evaluations:
+            self._record()
+
+    def _value_and_gradient(self, place: Floats) -> tuple[float, Floats]:
+        self._count()
+        self._move(place)
+        value, gradient = self.goal.value_and_gradient()
+        penalty = 0.5 * self.goal.weight_decay * float(place @ place)
+        return float(value) + penalty, _flat(gradient)
+
+    def _hessian_product(self, place: Floats, vector: Floats) -> Floats:
+        """The derivative of gradient . vector; the graph of the gradient is kept while the place is the same."""
+        self._count()
+        if self._gradient is None or not np.array_equal(place, self._gradient_place):
+            self._move(place)
+            value = self.goal.batch_loss(self.goal.inputs, self.goal.targets)
+            parts = torch.autograd.grad(value, self.goal.parameters, create_graph=True)
+            self._gradient = torch.cat([part.flatten() for part in parts])
+            self._gradient_place = place.copy()
+        along = self._gradient @ torch.from_numpy(vector)
+        product = torch.autograd.grad(along, self.goal.parameters, retain_graph=True, materialize_grads=True)
+        return _flat(product) + self.goal.weight_decay * vector
+
+    def _accept(self, place: Floats) -> None:
+        """Called with the present point after each iteration, also of one whose step was rejected."""
+        self._num_rejected = self._num_rejected + 1 if np.array_equal(place, self._point) else 0
+        if self._num_rejected >= _MAX_REJECTED:
+            raise _Ended
+        self._point = place.copy()
+        self._num_iterations += 1
+        if self._num_iterations % self.record_every == 0:
+            self._move(place)
+            self._record()
+
+    def _record(self) -> None:
+        evaluation = self.goal.evaluate()
+        if not isfinite(evaluation.loss):
+            where = f"evaluation {self.num_evaluations}"
+            raise divergence_error(evaluation.loss, where, "Start from smaller parameters")
+        self.history.append((self.num_evaluations, evaluation))
+        if self.progress is not None:
+            self.progress(Moment(self.num_evaluations, self.max_evaluations, self.latest))
+
+    def _count(self) -> None:
+        if self.num_evaluations >= self._budget:
+            raise _Ended
+        self.num_evaluations += 1
+
+    @torch.no_grad()
+    def _move(self, place: Floats) -> None:
+        self._gradient = None  # its graph holds the parameters that change now
+        start = 0
+        for parameter in self.goal.parameters:
+            part = place[start : start + parameter.numel()]
+            parameter.copy_(torch.from_numpy(part).reshape(parameter.shape))
+            start += parameter.numel()
+
+
+def _flat(tensors: Sequence[Tensor]) -> Floats:
+    joined: Floats = torch.cat([tensor.detach().flatten() for tensor in tensors]).numpy()
+    return joined
+
 
 _FIRST_SHARE = 0.25  # of the evaluations goes to L-BFGS: it is the faster one far from the end, Newton near it
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.networks.build import initialise
+from hessmap.networks import initialise
 
 Shape = tuple[int, int, int]
 Layers = Iterator[tuple[str, nn.Module]]

@@ -23,6 +23,7 @@ from hessmap_research.runner.claims import StudyOutcome, stored_text
 Status = Literal[
     "proved here",
     "verified",
+    "sharpened",
     "corrected",
     "bounded only",
     "conjecture",
@@ -33,7 +34,8 @@ Status = Literal[
 STATUSES: dict[Status, str] = {
     "proved here": "hessmap has a proof, on a page or in ball arithmetic",
     "verified": "what the paper says was found, at the size that the evidence states",
-    "corrected": "as printed it fails; the right statement is here and was verified",
+    "sharpened": "the printed statement holds; more is true and is here",
+    "corrected": "as printed it fails, under the paper's own assumptions; the right statement is here and was verified",
     "bounded only": "an upper bound is proved, the value is not",
     "conjecture": "holds in every case that was tried; no proof",
     "not reproduced": "was tried and not found",
@@ -53,6 +55,7 @@ class Item(Record):
     needs: the study, the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study,
     "cases" and "agrees". ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run,
     whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
+    ``also`` are other names, of sections and equations that state the same.
     """
 
     paper: int
@@ -68,6 +71,7 @@ class Item(Record):
     published: str = ""
     ours: str = ""
     left: str = ""
+    also: tuple[str, ...] = ()
     summary_fields: ClassVar[tuple[str, ...]] = ("paper", "item", "status", "claim")
 
     @property
@@ -78,6 +82,15 @@ class Item(Record):
         'figure'
         """
         return item_name(self.item).kind
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Pictures of its studies in ``research/docs``; a study that has none is left out.
+
+        >>> Item(1, "Figure 5", "ranks fall", "verified", studies=("cnn/locality",)).figures
+        ('pictures/cnn-locality.svg',)
+        """
+        return tuple(picture for study in self.studies if (picture := _picture(study)))
 
     @property
     def is_missing(self) -> bool:
@@ -111,7 +124,9 @@ class Paper(Record):
         """
         same = tuple(item for item in self.items if item.item.lower() == name.lower())
         asked = item_name(name)
-        found = same or tuple(item for item in self.items if asked.finds(item_name(item.item)))
+        found = same or tuple(
+            item for item in self.items if any(asked.finds(item_name(own)) for own in (item.item, *item.also))
+        )
         if not found:
             raise self._no_such_item(name)
         return found
@@ -124,6 +139,13 @@ class Paper(Record):
         remedy = f"All of this kind: {command} {kind}" if is_known else f"All of them: {command}"
         must = f"the item must be one of paper {self.number}"
         return UnknownName(sentence(must, f"got {short_text(name)}", remedy))
+
+
+def _picture(study: str) -> str:
+    """The picture of a study relative to ``research/docs``, or an empty string (pip installs no pictures)."""
+    docs = Path(__file__).resolve().parents[3] / "docs"
+    names = (f"pictures/{study.replace('/', '-')}.{ending}" for ending in ("svg", "png"))
+    return next((name for name in names if (docs / name).is_file()), "")
 
 
 @cache

@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from hessmap.views.page import page
 from hessmap.views.tables.contents import new_table
 from hessmap_research.papers.registry import STATUSES, Item, Paper, Status, stored_outcomes
+
+_CLONE = Path(__file__).resolve().parents[4]
+_DOCS = _CLONE / "research" / "docs"  # what pip installs has none
+
+
+def papers_page(papers: Sequence[Paper], folder: Path | None = None) -> str:
+    """Every item of these papers, with its status, evidence and stored outcomes.
+
+    ``folder`` is where the page will be written: inside a clone it links to the pages of ``research/docs/``, elsewhere
+    it names them.
+    """
+    items = [item for paper in papers for item in paper.items]
+    kinds = sorted({item.kind for item in items})
+    return page(
+        "papers.html.j2",
+        "hessmap_research",
+        title="The papers, item by item",
+        papers=papers,
+        statuses=STATUSES,
+        kinds=kinds,
+        outcomes={study: study_line(study) for item in items for study in item.studies},
+        num_items=len(items),
+        docs=_path_to_docs(folder),
+    )
+
+
+def _path_to_docs(folder: Path | None) -> str:
+    """From a folder of the clone to its ``research/docs/``, as a link takes it; empty for any other folder."""
+    start = None if folder is None else folder.resolve()
+    if start is None or not start.is_relative_to(_CLONE) or not (_DOCS / "index.md").is_file():
+        return ""
+    return Path(os.path.relpath(_DOCS, start)).as_posix()
+
 
 _STYLES: dict[Status, str] = {
     "proved here": "bold green",
     "verified": "green",
+    "sharpened": "green",
     "corrected": "cyan",
     "bounded only": "cyan",
     "conjecture": "blue",
@@ -101,7 +138,8 @@ def item_view(item: Item) -> RenderableType:
         if value:
             parts.append(_line(name, Text(value)))
     parts += [_line("study", Text.assemble((study, "bold"), f": {study_line(study)}")) for study in item.studies]
-    for name, values in (("function", item.functions), ("test", item.tests)):
+    pictures = tuple(f"research/docs/{picture}" for picture in item.figures)
+    for name, values in (("function", item.functions), ("test", item.tests), ("figure", pictures)):
         parts += [_line(name, Text(value)) for value in values]
     if item.page:
         parts.append(_line("page", Text(f"research/docs/{item.page}")))

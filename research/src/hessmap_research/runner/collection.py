@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import DataFileError, sentence
-from hessmap.records.encoding import decoded_record, encode
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE, atomic_write
+from hessmap.records.record import decoded_record, encode
 from hessmap_research.runner.claims import StudyOutcome, stored_text
 from hessmap_research.runner.encoding import case_key, case_of_key
 from hessmap_research.runner.plan import keys_on
@@ -155,11 +155,9 @@ def exported_keys(study: Study, folder: Path = DEFAULT_RESULTS) -> frozenset[str
 def write_results(study: Study, stored: StoredRecords, folder: Path = DEFAULT_RESULTS) -> Path:
     """Write the results file of a study; equal records give equal bytes, whenever and in whatever order they came."""
     path = written_path(study, folder)
-    fresh = path.with_suffix(".json.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(results_text(study, stored), encoding="utf-8")
-        fresh.replace(path)
+        with atomic_write(path) as file:
+            file.write(results_text(study, stored).encode())
     except OSError as error:
         raise DataFileError(sentence("a results file must be writable", f"{path} is not ({error.strerror})")) from error
     return path

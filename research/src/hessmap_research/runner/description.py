@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hessmap.records import Record
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE, Record
 from hessmap_research.runner.collection import NoRecords, collection_from_store
 from hessmap_research.runner.engines import num_cores
 from hessmap_research.runner.study import Case, Study

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import DataFileError, sentence
+from hessmap.records import atomic_write
 from hessmap_research.runner.encoding import case_key
 
 CACHE_VERSION = 1
@@ -81,22 +82,14 @@ def _write_model(
 ) -> None:
     import torch
 
-    fresh = place / "model.pt.new"
-    torch.save(model, fresh)
-    about = {"settings": dict(settings), "sha256": _hash(fresh), "seconds": seconds, "cache_version": CACHE_VERSION}
+    path = place / "model.pt"
+    with atomic_write(path) as file:
+        torch.save(model, file)
+    about = {"settings": dict(settings), "sha256": _hash(path), "seconds": seconds, "cache_version": CACHE_VERSION}
     if network is not None:
         about["network"] = dict(network)
-    _replace(fresh, place / "model.pt")
-    note = place / "settings.json.new"
-    note.write_text(json.dumps(about, indent=1, sort_keys=True))
-    _replace(note, place / "settings.json")
-
-
-def _replace(fresh: Path, path: Path) -> None:
-    """Put a file in its place in one step, after its content has reached the disk."""
-    with fresh.open("rb") as file:
-        os.fsync(file.fileno())
-    fresh.replace(path)
+    with atomic_write(place / "settings.json") as file:
+        file.write(json.dumps(about, indent=1, sort_keys=True).encode())
 
 
 def _read_model(place: Path) -> Any:

@@ -13,9 +13,7 @@ from types import FrameType
 from typing import Any, ClassVar
 
 from hessmap.progress import Progress, new_progress
-from hessmap.records import Record
-from hessmap.records.commands import command_line
-from hessmap.records.store import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE, Record, command_line
 from hessmap_research.runner.collection import exported_keys
 from hessmap_research.runner.encoding import case_of_key
 from hessmap_research.runner.engines import Engine, EngineName, engine_for

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from hessmap.errors import sentence
-from hessmap.records.encoding import decode
+from hessmap.records.record import decode
 from hessmap.records.store import Store, StoreError
-from hessmap.records.store.file import damage_error, store_content, store_errors
-from hessmap.records.store.store import typed
+from hessmap.records.store.store import damage_error, store_content, store_errors, typed
 from hessmap_research.runner.encoding import case_of_key
 from hessmap_research.runner.row import Row
 

@@ -96,7 +96,7 @@ class Study:
         except Exception as error:  # values of other types and shapes, or a mistake in the study's own lines
             must = f"the records of study {self.name} must hold what its checks and claims read"
             got = f"{type(error).__name__}: {error}"
-            remedy = f"hessmap study run {self.name} --again makes them anew"
+            remedy = f"hessmap study run {self.name} --again recomputes them"
             raise DataFileError(sentence(must, got, remedy)) from error
 
     def answer(self, outcome: StudyOutcome) -> str:

@@ -7,7 +7,6 @@ the data: a stored model can be built again and asked without the study that tra
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -15,14 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from hessmap.errors import HessmapError
-from hessmap.records import Record, data_hash
+from hessmap.records import Record, atomic_write, data_hash
 from hessmap_research.runner.model_cache import cached_model, model_key, models_folder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from hessmap.datasets import Data
-    from hessmap.records.training import TrainingRun
+    from hessmap.records import TrainingRun
 
 RECIPE_VERSION = 1
 NUM_STORED_SAMPLES = 300
@@ -59,7 +58,7 @@ def trained_network(
     was killed goes on from its last checkpoint. With ``keep_state`` its last state stays beside the models, and a
     longer training by the same options goes on from there, to the same bits.
     """
-    from hessmap.records.training import TrainingRun
+    from hessmap.records import TrainingRun
     from hessmap.training import train
 
     def fit(checkpoints: Path) -> dict[str, Any]:
@@ -104,10 +103,8 @@ def _longest_state(settings: dict[str, Any]) -> Path | None:
 
 def _copy(source: Path, target: Path) -> None:
     """Copy a file so that the target is never a part of it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    fresh = target.with_suffix(f".{os.getpid()}.new")
-    shutil.copy(source, fresh)
-    fresh.replace(target)
+    with source.open("rb") as whole, atomic_write(target) as file:
+        shutil.copyfileobj(whole, file)
 
 
 def store_samples(key: str, inputs: Tensor) -> None:
@@ -116,10 +113,8 @@ def store_samples(key: str, inputs: Tensor) -> None:
 
     path = _samples_path(key)
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}.new")
-        torch.save(inputs[:NUM_STORED_SAMPLES].detach().clone(), fresh)
-        fresh.replace(path)
+        with atomic_write(path) as file:
+            torch.save(inputs[:NUM_STORED_SAMPLES].detach().clone(), file)
 
 
 def _stored_samples(key: str) -> Tensor | None:

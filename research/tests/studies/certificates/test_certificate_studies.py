@@ -10,7 +10,7 @@ import torch
 
 from hessmap import certificates
 from hessmap.errors import InvalidInput
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
 from hessmap_research.studies import Row, Study
 from hessmap_research.studies.certificates import digits, variance

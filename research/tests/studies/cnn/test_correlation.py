@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from hessmap.errors import InvalidInput
-from hessmap_research.studies.cnn.correlations import compared_correlations as compared
-from hessmap_research.studies.cnn.correlations import reliability
+from hessmap_research.studies.cnn.generalisation import compared_correlations as compared
+from hessmap_research.studies.cnn.generalisation import reliability
 
 GENERATOR = np.random.default_rng(0)
 X, Y = GENERATOR.normal(size=(2, 60))

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from hessmap.records import PARTS
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
 from hessmap_research.studies import Row, Study, claim_id
 from hessmap_research.studies.cnn import generalisation, lenet, reconstruction, training
-from hessmap_research.studies.cnn.small_lenet import SmallLeNet, toeplitz_chain
+from hessmap_research.studies.cnn.lenet import SmallLeNet, toeplitz_chain
 
 STUDIES = (generalisation.STUDY, lenet.STUDY, reconstruction.STUDY, training.STUDY)
 

@@ -11,7 +11,7 @@ import torch
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.studies import Row, Study
 from hessmap_research.studies.fcn import bias, effective_parameters, rank_sweeps
 from hessmap_research.studies.fcn.effective_parameters import _claim, _neighbours

@@ -13,7 +13,7 @@ from hessmap.datasets import Data, digits, linear_teacher
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
 from hessmap_research.studies import Row, Study
 from hessmap_research.studies.along_training import Snapshot, _evenly_spread
@@ -25,9 +25,8 @@ from hessmap_research.studies.fcn import (
     spectrum_plateaus,
     training,
 )
-from hessmap_research.studies.fcn.bottleneck_point import bottleneck_critical_point
 from hessmap_research.studies.fcn.relu_bounds import activation_patterns
-from hessmap_research.studies.fcn.training import _record_along_training
+from hessmap_research.studies.fcn.training import _record_along_training, bottleneck_critical_point
 from hessmap_research.studies.plotted_curves import few_places
 
 SMALL: dict[str, Any] = {"data": "digits", "network": "16-6-5-4", "loss": "squared", "inputs": "as they are", "seed": 0}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hessmap.networks import FullyConnected, Polynomial, parse_network
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.studies import Row, Study
 from hessmap_research.studies.function import balance, krr, linear_cost, schatten, trained_zoo
 from hessmap_research.studies.layers.trained_layers import ZooNetwork

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hessmap.errors import HessmapError
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.registry import find
 from hessmap_research.studies import Row
 from hessmap_research.studies.function import regularised_network as module

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap.theory.functions import cross_map, deepened_network
 from hessmap_research.runner.registry import find
 from hessmap_research.studies import Row

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
 from hessmap_research.studies import Row, Study
 from hessmap_research.studies.layers import clusters, full_hessian, overlap, training

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hessmap.records.encoding import decode, encode
+from hessmap.records.record import decode, encode
 from hessmap_research.studies import Row
 from hessmap_research.studies.layers.theorem_4 import STUDY
 

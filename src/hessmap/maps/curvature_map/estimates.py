@@ -11,12 +11,10 @@ import torch
 from hessmap.hessians import Hessian, loss_hessian
 from hessmap.linalg import available_bytes, frobenius_norm, readable_bytes
 from hessmap.maps.curvature_map.blocks import blocks_of
-from hessmap.maps.curvature_map.density import resolved_density
-from hessmap.maps.curvature_map.layers import direction_share, measured_factors
+from hessmap.maps.curvature_map.layers import curvature_spread, direction_share, measured_factors
 from hessmap.maps.curvature_map.network import Progress, description
-from hessmap.maps.curvature_map.optional_parts import optional_part
-from hessmap.maps.curvature_map.spread import curvature_spread
-from hessmap.maps.curvature_map.stages import Stages, fast_hessian, product_budget
+from hessmap.maps.curvature_map.plan import optional_part
+from hessmap.maps.curvature_map.stages import Stages, fast_hessian, product_budget, resolved_density
 from hessmap.measurement import BlockTraces, Floats, eigenpairs_bytes, negative_share
 from hessmap.problem import Problem
 from hessmap.records import (
@@ -122,7 +120,8 @@ def _network(stages: Stages, reason: str) -> NetworkCurvature:
         density=resolved_density(density),
         gap=stages.gap,
     )
-    return _record(stages, layers, whole, curvature_spread(layers, outer_trace), factors_gap, reason)
+    spread = None if stages.outer is None else curvature_spread(layers, outer_trace)  # of H_o
+    return _record(stages, layers, whole, spread, factors_gap, reason)
 
 
 def _record(

@@ -1,4 +1,4 @@
-"""The curvature layer by layer: the diagonal blocks of the loss Hessian, and the two factors beside each."""
+"""The layers of a map: the block of each in the loss Hessian, its factors, and how unevenly layers are curved."""
 
 from __future__ import annotations
 
@@ -21,10 +21,30 @@ from hessmap.layers import (
     require_logits,
 )
 from hessmap.maps.curvature_map.blocks import Block
-from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
+from hessmap.maps.curvature_map.plan import optional_part, reason_of
 from hessmap.measurement import numerical_rank, overlap_curve, spectrum, top_eigenpairs
 from hessmap.problem import Problem
-from hessmap.records import FactorCurvature, LayerCurvature, Spectrum
+from hessmap.records import CurvatureSpread, FactorCurvature, LayerCurvature, Spectrum
+
+
+def curvature_spread(layers: Sequence[LayerCurvature], trace: float) -> CurvatureSpread | None:
+    """Over the layers; ``trace`` is what their shares are of. Layers whose share is within two standard errors of zero
+    are left out. None where fewer than two are curved."""
+    means = {layer.name: layer.curvature_share * trace / layer.num_parameters for layer in layers}
+    is_known = {layer.name: layer.curvature_share > 2 * layer.share_error for layer in layers}
+    curved = {name: mean for name, mean in means.items() if mean > 0 and is_known[name]}
+    if len(curved) < 2:
+        return None
+    most, least = max(curved, key=lambda name: curved[name]), min(curved, key=lambda name: curved[name])
+    return CurvatureSpread(
+        most=most,
+        least=least,
+        ratio=curved[most] / curved[least],
+        log_deviation=float(np.std(np.log10(list(curved.values())))),
+        num_layers=len(means),
+        num_flat=sum(mean <= 0 for mean in means.values()),
+    )
+
 
 Floats = NDArray[np.float64]
 

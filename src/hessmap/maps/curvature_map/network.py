@@ -1,4 +1,4 @@
-"""One network on its data: the three Hessians formed and measured, and what theory says of them."""
+"""One network on its data: the three Hessians formed and measured, and the predicted and certified ranks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.errors import UnsupportedNetwork
+from hessmap.errors import UnsupportedNetwork, require
 from hessmap.hessians import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.linalg import frobenius_norm
 from hessmap.maps.curvature_map.blocks import blocks_of
-from hessmap.maps.curvature_map.layers import layer_rows, layer_spectra, measured_factors
-from hessmap.maps.curvature_map.optional_parts import optional_part, reason_of
-from hessmap.maps.curvature_map.spread import curvature_spread
-from hessmap.maps.data_ranks import measured_data_ranks
+from hessmap.maps.curvature_map.layers import curvature_spread, layer_rows, layer_spectra, measured_factors
+from hessmap.maps.curvature_map.plan import optional_part, reason_of
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
 from hessmap.networks import AttentionModule, SelfAttention, describe
 from hessmap.problem import Problem
@@ -36,6 +35,49 @@ from hessmap.records import (
     WholeCurvature,
 )
 from hessmap.theory import predict_ranks
+
+# Relative to the norm of the residuals; the same cut as for ranks.
+_ZERO = 1e-12
+
+
+def measured_data_ranks(problem: Problem) -> DataRankMeasurement:
+    """Ranks of the inputs and of the moment of residuals and inputs, each from singular values.
+
+    ``residual_rank`` is that of sum w delta x^T, ``residual_rank_with_bias`` that of [Omega_c, omega]: the moment
+    against centred inputs, and the mean residual beside it. Samples of weight zero, or that the loss ignores, do not
+    count, and the mean of the inputs is the weighted one. What cancels would be rounding against its own norm: centred
+    inputs count relative to the inputs as they are, moments relative to the norms of residuals and inputs.
+
+    Raises:
+        InvalidInput: If the inputs are not one tensor of floating-point numbers. No weight matrix multiplies token
+            ids or masks.
+    """
+    kind = problem.inputs.dtype if isinstance(problem.inputs, torch.Tensor) else type(problem.inputs).__name__
+    is_real = isinstance(kind, torch.dtype) and kind.is_floating_point
+    require(is_real, "the rank formulas are about inputs that are one tensor of floating-point numbers", f"got {kind}")
+    weights = problem.weights * problem.loss.mass(problem.targets)
+    inputs = problem.inputs.flatten(1)
+    centred = inputs - weights @ inputs / weights.sum()
+    roots = weights.sqrt()[:, None]
+    residuals = problem.residuals()
+    moments = residuals.T * problem.weights
+    size_of_inputs, size_of_residuals = _norm(roots * inputs), _norm(problem.weights.sqrt()[:, None] * residuals)
+    size = size_of_inputs * size_of_residuals
+    mean_residual = moments.sum(1)
+    with_bias = torch.column_stack([moments @ centred, size_of_inputs * mean_residual])
+    return DataRankMeasurement(
+        input_rank=numerical_rank(roots * inputs),
+        centred_input_rank=numerical_rank(roots * centred, scale=size_of_inputs),
+        residual_rank=numerical_rank(moments @ inputs, scale=size),
+        residual_rank_with_bias=numerical_rank(with_bias, scale=size),
+        mean_residual_is_zero=float(mean_residual.norm()) <= _ZERO * size_of_residuals,
+    )
+
+
+def _norm(matrix: torch.Tensor) -> float:
+    """The spectral norm; 1 for a matrix of zeros, in whose units it does not matter."""
+    return float(torch.linalg.matrix_norm(matrix, 2)) or 1.0
+
 
 Progress = Callable[[str], object]
 

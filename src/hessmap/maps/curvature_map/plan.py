@@ -1,13 +1,15 @@
-"""What a map will take, said before it starts: dense Hessians, or products within a time."""
+"""What a map will cost, and the parts of it that may fail without the rest."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
+from hessmap.errors import HessmapError
 from hessmap.linalg import available_bytes, readable_bytes
 
 # The matrix at work, its symmetric part, and the copy that LAPACK overwrites.
@@ -140,3 +142,28 @@ class ProductBudget:
         self.num_products += products
         if products >= 4 and seconds > 0:
             self.seconds_per_product = seconds / products
+
+
+Part = TypeVar("Part")
+
+
+def optional_part(make: Callable[[], Part]) -> tuple[Part | None, str]:
+    """The part, or None and the reason why it is not available.
+
+    A map may take minutes, and most of its parts do not need each other: memory that runs out, a network or data that
+    a formula does not cover, or an exception of the user's own code in one of them is a note of the map. What every
+    part needs (the problem, its products) fails before any of them and is raised.
+
+    >>> optional_part(lambda: 1 / 0)
+    (None, 'ZeroDivisionError: division by zero')
+    """
+    try:
+        return make(), ""
+    except Exception as error:
+        return None, reason_of(error)
+
+
+def reason_of(error: Exception) -> str:
+    """One line: the sentence of an error of hessmap, the type and the first line of any other."""
+    lines = str(error).splitlines() or [""]
+    return str(error) if isinstance(error, HessmapError) else f"{type(error).__name__}: {lines[0]}".removesuffix(": ")

@@ -1,20 +1,123 @@
-"""A network layer by layer: how many dimensions its representations have, and which layers do nothing."""
+"""A network layer by layer: ranks of its representations, balance of its weights, whether the samples suffice."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.errors import require
+from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.functions import NetworkFunction, Representation, is_chain, representations
 from hessmap.linalg import centred_singular_values, count_above, singular_values
-from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
 from hessmap.measurement import EPS, Floats
-from hessmap.records import BottleneckView, LayerRepresentation, RankRange, robust_rank
+from hessmap.networks import Rules, activation_kind, sequential_layers
+from hessmap.records import BalanceMeasurement, BottleneckView, LayerRepresentation, RankRange, robust_rank
+
+
+def is_rank_of_samples(after: Floats, rank: int, distinct: Tensor, relative_tolerance: float) -> bool:
+    """Whether the centred rank of a representation (samples, width) may be that of the samples, not of the layer.
+
+    ``distinct`` are the rows of different samples. k of them span k - 1 dimensions at most. Up to twice as many samples
+    as units, a rank is the layer's only where each half of the samples shows it and could have shown one more: else it
+    may still grow with their number.
+
+    >>> import numpy as np
+    >>> line = np.outer(np.arange(8.0), np.ones(5))
+    >>> is_rank_of_samples(line, 1, torch.arange(8), 0.1), is_rank_of_samples(np.eye(8), 7, torch.arange(8), 0.1)
+    (False, True)
+    """
+    width, count = after.shape[1], len(distinct)
+    if rank >= width or count > 2 * width + 1:
+        return False
+    if rank >= count // 2 - 1:
+        return True
+    halves = (after[part.numpy()] for part in torch.tensor_split(distinct, 2))
+    return any(count_above(centred_singular_values(half), relative_tolerance) < rank for half in halves)
+
+
+def distinct_samples(samples: Tensor, relative_tolerance: float, at_most: int) -> Tensor:
+    """Rows, in a random order, of samples that differ by more than a tenth of the tolerance, of the root mean square
+    distance from their mean; no more than ``at_most``.
+
+    >>> len(distinct_samples(torch.eye(3).double().repeat(50, 1), 0.1, at_most=100))
+    3
+    """
+    rows, places = torch.unique(samples.flatten(1), dim=0, return_inverse=True)
+    first = torch.zeros(len(rows), dtype=torch.long, device=places.device)
+    first[places] = torch.arange(len(places), device=places.device)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))  # sorted ones lie together
+    rows, first = rows[order], first[order]
+    radius = 0.1 * relative_tolerance * float((rows - rows.mean(0)).square().sum(1).mean().sqrt())
+    kept = order[:0]
+    for part in torch.split(torch.arange(len(rows)), 256):
+        new = part[(_distances(rows[part], rows[kept]) > radius).all(dim=1)]
+        is_near = torch.triu(_distances(rows[new], rows[new]) <= radius, diagonal=1)
+        for place in range(len(new)):  # whoever lies near one that counts does not count
+            if is_near[:place, place].any():
+                is_near[place] = False
+        kept = torch.cat([kept, new[~is_near.any(dim=0)]])
+        if len(kept) >= at_most:
+            break
+    return first[kept[:at_most]]
+
+
+def _distances(one: Tensor, other: Tensor) -> Tensor:
+    """By differences: inner products lose half of the digits between near points."""
+    return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+_RULES = Rules("balance needs a sequence of linear layers with homogeneous activations", "")
+
+
+def balance(model: nn.Module) -> BalanceMeasurement:
+    """D_l = ||W_(l+1)||^2 - ||W_l||^2 - ||b_l||^2 of each pair of neighbouring layers, and of each hidden unit.
+
+    Zero at every local minimum of a loss with an l2 penalty on all parameters, for homogeneous activations. Reference:
+    Jacot 2023, Proposition 12 and Remark 6.
+
+    >>> model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+    >>> for weight, value in zip(model.parameters(), (1.0, 3.0)):
+    ...     _ = nn.init.constant_(weight, value)
+    >>> balance(model).defects.tolist()
+    [8.0]
+    """
+    layers = []
+    for name, layer in sequential_layers(model, _RULES):
+        if isinstance(layer, nn.Linear) and type(layer) is nn.Linear:
+            layers.append((name, layer))
+        elif not _is_homogeneous(layer):
+            raise UnsupportedNetwork(sentence(_RULES.must, f"layer {name} is {type(layer).__name__}"))
+    if len(layers) < 2:
+        raise UnsupportedNetwork(sentence("balance needs at least two linear layers", f"there are {len(layers)}"))
+    squares = [_squares(layer) for _, layer in layers]
+    units = tuple(leaving - entering for (entering, _), (_, leaving) in pairwise(squares))
+    defects = np.array([unit.sum() for unit in units])
+    scale = max(float(entering.sum()) for entering, _ in squares)
+    return BalanceMeasurement(
+        names=tuple(name for name, _ in layers),
+        defects=defects,
+        unit_defects=units,
+        relative=float(np.abs(defects).max()) / scale if scale else 0.0,
+        largest_unit_defect=max(float(np.abs(unit).max()) for unit in units),
+    )
+
+
+def _squares(layer: nn.Linear) -> tuple[Floats, Floats]:
+    """Of every output unit ||row||^2 + bias^2, and of every input unit ||column||^2."""
+    weight = layer.weight.detach().double().numpy()
+    bias = 0.0 if layer.bias is None else layer.bias.detach().double().numpy()
+    return np.square(weight).sum(axis=1) + np.square(bias), np.square(weight).sum(axis=0)
+
+
+def _is_homogeneous(layer: nn.Module) -> bool:
+    kind = activation_kind(layer)
+    return type(layer) in (nn.Flatten, nn.Dropout) or (kind is not None and kind.is_homogeneous)
+
 
 # A layer is called an approximate identity if its nonlinearity and its change of geometry are below this.
 IDENTITY_TOLERANCE = 0.05

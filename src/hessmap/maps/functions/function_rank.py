@@ -25,8 +25,7 @@ from hessmap.functions import (
     representations,
 )
 from hessmap.linalg import centred_singular_values
-from hessmap.maps.functions.bottleneck import robust_rank_of
-from hessmap.maps.functions.enough_samples import distinct_samples, is_rank_of_samples
+from hessmap.maps.functions.bottleneck import distinct_samples, is_rank_of_samples, robust_rank_of
 from hessmap.measurement import EPS, RELATIVE_TOLERANCE, Floats, top_eigenpairs
 from hessmap.records import (
     GRAM_ERROR,

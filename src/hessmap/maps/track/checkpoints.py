@@ -23,8 +23,7 @@ from hessmap.errors import (
 )
 from hessmap.losses import AnyLoss
 from hessmap.maps.track.pace import Pace
-from hessmap.maps.track.point import TrackSettings
-from hessmap.maps.track.stored_track import new_track, store_path, stored_track, track_name
+from hessmap.maps.track.point import TrackSettings, new_track, store_path, stored_track, track_name
 from hessmap.maps.track.subject import Subject
 from hessmap.maps.track.tracker import measure_and_store
 from hessmap.records import CurvatureTrack

@@ -21,7 +21,7 @@ class Subject:
     """A model, its loss and the data on which its curvature is measured; ``options`` go to ``Problem``."""
 
     model: nn.Module
-    loss: AnyLoss
+    loss: AnyLoss | None
     data: Any
     options: dict[str, Any]
 

@@ -15,10 +15,20 @@ from hessmap.errors import checked_count, require
 from hessmap.losses import AnyLoss
 from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
 from hessmap.maps.track.pace import Pace
-from hessmap.maps.track.point import QUANTITIES, Measured, Quantity, TrackSettings, measured_point
-from hessmap.maps.track.stored_track import StoredTrack, new_track, store_path, stored_track, track_name
+from hessmap.maps.track.point import (
+    QUANTITIES,
+    Measured,
+    Quantity,
+    StoredTrack,
+    TrackSettings,
+    measured_point,
+    new_track,
+    store_path,
+    stored_track,
+    track_name,
+)
 from hessmap.maps.track.subject import Subject, require_same_data
-from hessmap.problem import Forward
+from hessmap.problem import Forward, Objective
 from hessmap.records import CurvatureTrack, Part, TrackPoint
 
 
@@ -52,9 +62,10 @@ class Tracker:
     def __init__(
         self,
         model: nn.Module,
-        loss: AnyLoss,
-        data: Any,
+        loss: AnyLoss | None = None,
+        data: Any = None,
         *,
+        objective: Objective | None = None,
         name: str | None = None,
         store: str | os.PathLike[str] | None = None,
         share: float | None = 0.1,
@@ -78,7 +89,14 @@ class Tracker:
         self.settings = TrackSettings(
             tuple(quantities), part, count, tolerance, max_products, trace_error, max_probes, seed
         )
-        options = {"forward": forward, "parameters": parameters, "weights": weights, "l2": l2, "dtype": dtype}
+        options = {
+            "objective": objective,
+            "forward": forward,
+            "parameters": parameters,
+            "weights": weights,
+            "l2": l2,
+            "dtype": dtype,
+        }
         self.subject = Subject(model, loss, data, {**options, "memory_budget": memory_budget})
         path = store_path(store)
         Pace(share)  # refuses a wrong share before any work

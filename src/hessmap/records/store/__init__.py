@@ -1,8 +1,7 @@
 """The SQLite store of maps and tracks."""
 
-from hessmap.records.store.file import DEFAULT_STORE, StoreError
-from hessmap.records.store.map_options import MapOptions
 from hessmap.records.store.named_records import (
+    MapOptions,
     MapSummary,
     StoredMap,
     TrackSummary,
@@ -20,7 +19,7 @@ from hessmap.records.store.named_records import (
     set_times,
     track_summaries,
 )
-from hessmap.records.store.store import Store
+from hessmap.records.store.store import DEFAULT_STORE, Store, StoreError
 
 __all__ = [
     "DEFAULT_STORE",

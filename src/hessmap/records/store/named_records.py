@@ -1,21 +1,128 @@
-"""Maps and tracks of curvature in the store, each under a name of its own; a track is written point by point."""
+"""Maps and tracks in the store, each under its own name, with the options and the command that recreate a map."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from hessmap.errors import InvalidInput, require, sentence, short_text, unknown_name
-from hessmap.records.encoding import decode, encode
 from hessmap.records.maps import CurvatureMap
 from hessmap.records.provenance import Provenance
-from hessmap.records.store.file import StoreError, store_content
-from hessmap.records.store.map_options import MapOptions
-from hessmap.records.store.store import Store, typed
+from hessmap.records.record import decode, encode
+from hessmap.records.store.store import Store, StoreError, store_content, typed
+from hessmap.records.strict_json import parsed_json, require_field_types
 from hessmap.records.tracks import CurvatureTrack, TrackPoint
+
+
+def command_line(*words: str, values: Sequence[str] = ()) -> str:
+    """Spell a ``hessmap`` command for a shell.
+
+    Every command that a page or a table shows is built here: a name or a file that came with a store may contain any
+    character, and must neither end the command nor be read as an option.
+
+    Args:
+        words: The subcommands and options, each a single word of the command.
+        values: Positional arguments. They follow ``--`` if one of them begins with a dash.
+
+    Returns:
+        The command with every word quoted where the shell needs it.
+
+    Example:
+        >>> command_line("map", "compare", values=("run1", "a; rm x"))
+        "hessmap map compare run1 'a; rm x'"
+        >>> command_line("map", "show", values=("--help",))
+        'hessmap map show -- --help'
+    """
+    separator = ["--"] if any(value.startswith("-") for value in values) else []
+    return shlex.join(["hessmap", *words, *separator, *values])
+
+
+_FLAGS = {  # options without a value: the word for True, the word for False
+    "bias": ("--bias", ""),
+    "twin": ("--twin", "--no-twin"),
+    "certify": ("--certify", "--no-certify"),
+    "dense": ("--dense", "--estimate"),
+}
+
+
+@dataclass(frozen=True)
+class MapOptions:
+    """The options of ``hessmap map`` that determine a map, with the defaults of the command.
+
+    Where the map is written to (``--store``, ``--output``, ``--replace``) is not among them. ``model``, ``data``,
+    ``loss`` and ``objective`` may be references, ``package.module:attribute``.
+    """
+
+    model: str | None = None
+    data: str = "digits"
+    samples: int | None = None
+    side: int | None = None
+    loss: str = "cross_entropy"
+    widths: str | None = None
+    activation: str = "relu"
+    bias: bool = False
+    epochs: int = 40
+    seed: int = 0
+    twin: bool = True
+    certify: bool | None = None
+    seconds: float = 60.0
+    dense: bool | None = None
+    name: str | None = None
+    objective: str | None = None
+
+    @classmethod
+    def from_json(cls, text: object) -> Self:
+        """Read what ``to_json`` wrote.
+
+        Args:
+            text: The JSON of the options, as a store holds it.
+
+        Returns:
+            MapOptions: The options; one that the text leaves out has its default.
+
+        Raises:
+            InvalidInput: If the text is not a JSON object of these options, each of its type.
+        """
+        fields = parsed_json(text, "the options of a map must be JSON")
+        if not isinstance(fields, dict):
+            raise InvalidInput(sentence("the options of a map must be a JSON object", f"got {short_text(fields)}"))
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = [name for name in fields if name not in known]
+        if unknown:
+            must = f"the options of a map are {', '.join(sorted(known))}"
+            raise InvalidInput(sentence(must, f"got {short_text(unknown[0])}"))
+        require_field_types(cls, fields)
+        return cls(**fields)
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), allow_nan=False)
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The references to Python objects among the options: making the map again imports and runs their modules."""
+        given = [value for value in (self.model, self.objective) if value is not None]
+        return tuple(dict.fromkeys([*given, *(value for value in (self.data, self.loss) if ":" in value)]))
+
+    @property
+    def command(self) -> str:
+        """The command that makes the map again, with the options that differ from their defaults."""
+        words = ["map"]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "model" or value == field.default:
+                continue
+            if field.name in _FLAGS:
+                words.append(_FLAGS[field.name][0 if value else 1])
+            else:
+                words.append(f"--{field.name}={value}")
+        return command_line(*words, values=() if self.model is None else (self.model,))
+
 
 Kind = Literal["map", "track"]
 Summary = TypeVar("Summary", "MapSummary", "TrackSummary")

@@ -12,20 +12,41 @@ from math import comb
 
 from hessmap.theory.attention.single_head import HeadSizes
 
+__all__ = [
+    "attended_score_dimension",
+    "functional_rank_bound",
+    "loss_rank_bound",
+    "outer_product_rank_bound",
+    "seen_score_dimension",
+    "staircase_dimension",
+]
+
 
 def staircase_dimension(width: int, rows: int, num_samples: int, num_tokens: int, rank: int | None = None) -> int:
     """At most the dimension of the sum over all tokens of u_t (x) W_t, u_t in R^rows, W_t in R^width.
 
-    The least of rows * width; of N times the staircase of one sample; and of the tokens that see all of R^width, each
-    with width of its own, and all the others. ``rank``: what is seen of the tangent space of the matrices of a rank:
-    an entry beyond column ``rank`` and row ``rank`` of a staircase is fixed by those before it.
+    Args:
+        width: Width d of the tokens, or of the residual stream.
+        rows: Dimension of the vectors u_t.
+        num_samples: Number of samples N.
+        num_tokens: Tokens n of a sample.
+        rank: Largest rank of the sum. Defaults to no limit.
 
-    By hand for one sample of two tokens in the plane: 2 rows for e_1, one for e_2.
+    Returns:
+        The dimension.
 
-    >>> staircase_dimension(2, 2, num_samples=1, num_tokens=2)
-    3
-    >>> staircase_dimension(5, 5, num_samples=1, num_tokens=5, rank=2)    # of 15 entries one minor fixes one
-    14
+    Notes:
+        The least of rows * width; of N times the staircase of one sample; and of the tokens that see all of R^width,
+        each with width of its own, and all the others. ``rank``: what is seen of the tangent space of the matrices of a
+        rank: an entry beyond column ``rank`` and row ``rank`` of a staircase is fixed by those before it.
+
+    Example:
+        One sample of two tokens in the plane: 2 rows for e_1, one for e_2.
+
+        >>> staircase_dimension(2, 2, num_samples=1, num_tokens=2)
+        3
+        >>> staircase_dimension(5, 5, num_samples=1, num_tokens=5, rank=2)    # of 15 entries one minor fixes one
+        14
     """
     if min(width, rows, num_tokens) <= 0:
         return 0
@@ -49,10 +70,17 @@ def _column_sum(rows: int, num_tokens: int, start: int, stop: int) -> int:
 def attended_score_dimension(sizes: HeadSizes) -> int:
     """At most what the pairs of a token and one that it sees, x_t (x) W_t, see of S.
 
-    D; the staircase of x_t; and the skew part, a pair of tokens each, with the whole symmetric part.
+    Args:
+        sizes: Integers of the head and its data.
 
-    >>> attended_score_dimension(HeadSizes(5, 5, 2, num_samples=8, num_tokens=2))    # not 3 * 8
-    23
+    Returns:
+        The dimension.
+
+    Example:
+        D; the staircase of x_t; and the skew part, a pair of tokens each, with the whole symmetric part.
+
+        >>> attended_score_dimension(HeadSizes(5, 5, 2, num_samples=8, num_tokens=2))    # not 3 * 8
+        23
     """
     d, n, samples = sizes.width, sizes.num_tokens, sizes.num_samples
     parts = min(samples * comb(n, 2), comb(d, 2)) + comb(d + 1, 2)
@@ -62,10 +90,17 @@ def attended_score_dimension(sizes: HeadSizes) -> int:
 def seen_score_dimension(sizes: HeadSizes) -> int:
     """At most what the data see of S: token t sees x_t (x) G_t V, of dimension min(t, w), inside x_t (x) W_t.
 
-    By hand for one sample of two tokens in the plane, w = 2: 1 + 2 of the 4 entries of S.
+    Args:
+        sizes: Integers of the head and its data.
 
-    >>> seen_score_dimension(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))
-    3
+    Returns:
+        The dimension.
+
+    Example:
+        One sample of two tokens in the plane, w = 2: 1 + 2 of the 4 entries of S.
+
+        >>> seen_score_dimension(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))
+        3
     """
     n, w = sizes.num_tokens, min(sizes.value_width, sizes.width)
     few = min(n, w)
@@ -76,10 +111,18 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
 def outer_product_rank_bound(sizes: HeadSizes) -> int:
     """min((v-w) d + min(N n w, D + d w - 1), v d + s - 1), with s the ``seen_score_dimension``; s if V is frozen.
 
-    Assumptions: two or more tokens, which span the width d. Reference: proof in research/docs/conjectures.md.
+    Args:
+        sizes: Integers of the head and its data.
 
-    >>> outer_product_rank_bound(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))    # two tokens of two outputs
-    4
+    Returns:
+        The upper bound.
+
+    Notes:
+        Assumptions: two or more tokens, which span the width d. Reference: proof in research/docs/conjectures.md.
+
+    Example:
+        >>> outer_product_rank_bound(HeadSizes(2, 2, 2, num_samples=1, num_tokens=2))    # two tokens of two outputs
+        4
     """
     seen = seen_score_dimension(sizes)
     if sizes.is_value_frozen:
@@ -93,8 +136,15 @@ def functional_rank_bound(sizes: HeadSizes) -> int:
     """2 d key_width + m, m the least of the ``attended_score_dimension`` and of the staircase of the residuals; of one
     matrix S 2 m.
 
-    >>> functional_rank_bound(HeadSizes(5, 4, 5, num_samples=1, num_tokens=6))    # not 60
-    59
+    Args:
+        sizes: Integers of the head and its data.
+
+    Returns:
+        The upper bound.
+
+    Example:
+        >>> functional_rank_bound(HeadSizes(5, 4, 5, num_samples=1, num_tokens=6))    # not 60
+        59
     """
     d, v = sizes.width, sizes.value_width
     residuals = staircase_dimension(d, v, sizes.num_samples, sizes.num_tokens)
@@ -106,8 +156,15 @@ def loss_rank_bound(sizes: HeadSizes) -> int:
     """All parameters; of one matrix S d v + min(a, s + m): a and s the attended and the seen dimension of S, m what
     residuals see of directions that outputs do not see, the staircase of the residuals across V.
 
-    >>> loss_rank_bound(HeadSizes(5, 1, 2, num_samples=1, num_tokens=5, is_merged=True))
-    24
+    Args:
+        sizes: Integers of the head and its data.
+
+    Returns:
+        The upper bound.
+
+    Example:
+        >>> loss_rank_bound(HeadSizes(5, 1, 2, num_samples=1, num_tokens=5, is_merged=True))
+        24
     """
     d, v, n = sizes.width, sizes.value_width, sizes.num_tokens
     if not sizes.is_merged:

@@ -1,6 +1,4 @@
-"""What is claimed of one head of linear self-attention whose outputs are its values, and what kind of truth it is.
-
-Ranks of several heads of linear self-attention with an output projection, for many samples.
+"""Ranks of several heads of linear self-attention with an output projection, for many samples.
 
 F = sum_i X Q_i K_i^T G V_i O_i over h heads; of V_i and O_i only the product P_i = V_i O_i (d, o) matters.
 """
@@ -14,7 +12,16 @@ from hessmap.networks import SelfAttention
 from hessmap.records import RankValue
 from hessmap.theory.attention import causal, last_token, single_head
 from hessmap.theory.attention.single_head import HeadSizes
-from hessmap.theory.claims import Claims, Conjecture
+from hessmap.theory.prediction import Claims, Conjecture
+
+__all__ = [
+    "ProjectedHeads",
+    "functional_rank",
+    "has_loss_formula",
+    "loss_rank",
+    "loss_upper_bound",
+    "outer_product_upper_bound",
+]
 
 PROOF = "proof in research/docs/attention-residual.md"
 _MANY = f"many samples fix the function: {PROOF}"
@@ -45,7 +52,7 @@ def head_claims(network: SelfAttention, sizes: HeadSizes) -> Claims:
 
 
 def _many_samples_claims(sizes: HeadSizes) -> Claims:
-    """Proved but for the functional Hessian of a trained V, of which the bound is."""
+    """Proved except for the functional Hessian of a trained V, of which the bound is."""
     ranks = single_head.head_ranks(sizes)
     outer, loss = ([exact_rank(rank, _MANY)] for rank in (ranks.outer_product, ranks.loss))
     if sizes.is_value_frozen:
@@ -124,7 +131,17 @@ def rank_bound(rank: int, reference: str) -> RankValue:
 class ProjectedHeads:
     """Integers of h heads: ``width`` d, ``key_width``, ``value_width`` v, ``heads`` h, ``outputs`` o.
 
-    ``is_single_token``: every sample is one token. ``is_merged``: one matrix S in place of Q K^T.
+    Attributes:
+        width: Width d of the tokens, or of the residual stream.
+        key_width: Width of queries and keys of a head.
+        value_width: Width of the values of a head.
+        heads: Number of heads h.
+        outputs: Number of outputs K in which the loss curves.
+        is_single_token: Whether samples have a single token.
+        is_merged: Whether Q K^T is one trained matrix.
+
+    Notes:
+        ``is_single_token``: every sample is one token. ``is_merged``: one matrix S in place of Q K^T.
     """
 
     width: int
@@ -170,17 +187,26 @@ class ProjectedHeads:
 def outer_product_upper_bound(heads: ProjectedHeads) -> int:
     """The least of five dimensions that hold the functions near the given one; equal to the rank on all sizes tried.
 
-    - All: o d^2 (d+1)/2, of a single token o C(d+2, 3).
-    - h (D + DP), less h max(1, h - codimension): the scaling of each head and, where S and P have room, the mixing of
-      the heads by GL(h). codimension = (d-k)^2 + (d-w)(o-w), of a single token C(d - min(2k, d) + 1, 2) for (d-k)^2.
-    - Flattenings R (a + A/a - R) of the tensor of rank R, wherever R is below both sides: by the queries (h k, d), the
-      outputs (h w, o), both (h k w, d o).
-    - One output and 1 < h <= d: h (D + DP) less h^2 + d h (h-1)/2 - h (d-k)^2.
+    Args:
+        heads: Integers of the heads.
 
-    Assumptions: none; generic weights for equality. Reference: research/docs/attention-residual.md.
+    Returns:
+        The upper bound.
 
-    >>> outer_product_upper_bound(ProjectedHeads(3, 3, 2, heads=2, outputs=2))    # not 2 (9 + 6 - 1) = 28
-    26
+    Notes:
+        - All: o d^2 (d+1)/2, of a single token o C(d+2, 3).
+        - h (D + DP), less h max(1, h - codimension): the scaling of each head and, where S and P have room, the mixing
+          of the heads by GL(h). codimension = (d-k)^2 + (d-w)(o-w), of a single token C(d - min(2k, d) + 1, 2) for
+          (d-k)^2.
+        - Flattenings R (a + A/a - R) of the tensor of rank R, wherever R is below both sides: by the queries (h k, d),
+          the outputs (h w, o), both (h k w, d o).
+        - One output and 1 < h <= d: h (D + DP) less h^2 + d h (h-1)/2 - h (d-k)^2.
+
+        Assumptions: none; generic weights for equality. Reference: research/docs/attention-residual.md.
+
+    Example:
+        >>> outer_product_upper_bound(ProjectedHeads(3, 3, 2, heads=2, outputs=2))    # not 2 (9 + 6 - 1) = 28
+        26
     """
     d, o, h = heads.width, heads.outputs, heads.heads
     k, w, single = heads.score_rank, heads.product_rank, heads.is_single_token
@@ -201,12 +227,19 @@ def outer_product_upper_bound(heads: ProjectedHeads) -> int:
 def functional_rank(heads: ProjectedHeads) -> int:
     """h times that of one head, as no term holds two: 2 d key_width + 2 v min(d, o) + min(w |d - o|, D - 1).
 
-    With one matrix S in place of Q K^T, l + 2 v min(d, o) + min(w |d - o|, l - 1), l = min(D, w (d + o - w)).
+    Args:
+        heads: Integers of the heads.
 
-    >>> functional_rank(ProjectedHeads(3, 1, 2, heads=2, outputs=3))
-    36
-    >>> functional_rank(ProjectedHeads(3, 3, 3, heads=1, outputs=6, is_merged=True))
-    35
+    Returns:
+        The rank.
+
+    Example:
+        With one matrix S in place of Q K^T, l + 2 v min(d, o) + min(w |d - o|, l - 1), l = min(D, w (d + o - w)).
+
+        >>> functional_rank(ProjectedHeads(3, 1, 2, heads=2, outputs=3))
+        36
+        >>> functional_rank(ProjectedHeads(3, 3, 3, heads=1, outputs=6, is_merged=True))
+        35
     """
     met = 2 * heads.value_width * min(heads.width, heads.outputs)
     seen = min(heads.score_dimension, heads.product_dimension) if heads.is_merged else heads.score_dimension
@@ -217,16 +250,24 @@ def functional_rank(heads: ProjectedHeads) -> int:
 def loss_rank(heads: ProjectedHeads) -> int:
     """``loss_upper_bound`` less what several heads lose: (h e - A' + r)+ and (h w - B)+ (o - o').
 
-    B is the dimension of the forms of one output, o' = min(o, B), A' = o' B, e = (w |d - o'| - D + 1)+ what the
-    functional Hessian of one head leaves free, r = 2 d^2 - 1 (of a single token d^2) the infinitesimal changes of basis
-    of the tokens, which no such direction can be told from. Outputs beyond B are of no residual.
+    Args:
+        heads: Integers of the heads.
 
-    Assumptions: ``has_loss_formula``. Reference: research/docs/conjectures.md, conjectured.
+    Returns:
+        The rank.
 
-    By hand for d = 1, o = h = 3: of the 3 (o - 1) directions orthogonal to the residual, o - 1 can be told apart.
+    Notes:
+        B is the dimension of the forms of one output, o' = min(o, B), A' = o' B, e = (w |d - o'| - D + 1)+ what the
+        functional Hessian of one head leaves free, r = 2 d^2 - 1 (of a single token d^2) the infinitesimal changes of
+        basis of the tokens, which no such direction can be told from. Outputs beyond B are of no residual.
 
-    >>> loss_rank(ProjectedHeads(1, 2, 2, heads=3, outputs=3)), loss_upper_bound(ProjectedHeads(1, 2, 2, 3, 3))
-    (26, 30)
+        Assumptions: ``has_loss_formula``. Reference: research/docs/conjectures.md, conjectured.
+
+    Example:
+        D = 1, o = h = 3: of the 3 (o - 1) directions orthogonal to the residual, o - 1 can be told apart.
+
+        >>> loss_rank(ProjectedHeads(1, 2, 2, heads=3, outputs=3)), loss_upper_bound(ProjectedHeads(1, 2, 2, 3, 3))
+        (26, 30)
     """
     d, o, h, w = heads.width, heads.outputs, heads.heads, heads.product_rank
     most = loss_upper_bound(heads)
@@ -244,8 +285,15 @@ def has_loss_formula(heads: ProjectedHeads) -> bool:
     """Whether ``loss_rank`` was met on all sizes tried: one head, at least as many outputs as the width, or
     w |d - o| <= D - 1; of one matrix S in place of Q K^T, one head or w (d + o - w) >= D and o >= d.
 
-    >>> has_loss_formula(ProjectedHeads(1, 2, 2, heads=3, outputs=3))
-    True
+    Args:
+        heads: Integers of the heads.
+
+    Returns:
+        True if so.
+
+    Example:
+        >>> has_loss_formula(ProjectedHeads(1, 2, 2, heads=3, outputs=3))
+        True
     """
     if heads.heads == 1:
         return True
@@ -259,8 +307,15 @@ def loss_upper_bound(heads: ProjectedHeads) -> int:
     """All parameters but h (v - w)(d + o - 2w), the explicit kernel: dV = z u^T with u^T O = 0 and z orthogonal to the
     gradient in V O, and dO likewise.
 
-    >>> loss_upper_bound(ProjectedHeads(2, 1, 3, heads=1, outputs=4))
-    20
+    Args:
+        heads: Integers of the heads.
+
+    Returns:
+        The upper bound.
+
+    Example:
+        >>> loss_upper_bound(ProjectedHeads(2, 1, 3, heads=1, outputs=4))
+        20
     """
     w = heads.product_rank
     spare = heads.value_width - w

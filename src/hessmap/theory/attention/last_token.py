@@ -5,12 +5,26 @@ from __future__ import annotations
 from hessmap.theory.attention.single_head import HeadSizes
 from hessmap.theory.attention.subspace_products import equal_products_dimension
 
+__all__ = [
+    "functional_rank",
+    "loss_rank",
+    "outer_product_rank",
+    "seen_score_dimension",
+]
+
 
 def seen_score_dimension(sizes: HeadSizes) -> int:
     """What the last tokens see of S: min(N min(n, w), D, R(min(N, d), d, k)), R the matrices of rank at most k.
 
-    >>> seen_score_dimension(HeadSizes(2, 1, 1, num_samples=1, num_tokens=2))
-    1
+    Args:
+        sizes: Integers of the head and its data.
+
+    Returns:
+        The dimension.
+
+    Example:
+        >>> seen_score_dimension(HeadSizes(2, 1, 1, num_samples=1, num_tokens=2))
+        1
     """
     seen = sizes.num_samples * min(sizes.num_tokens, sizes.value_width, sizes.width)
     return min(seen, sizes.score_dimension, _low_rank(sizes))
@@ -19,12 +33,21 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
 def outer_product_rank(sizes: HeadSizes) -> int:
     """min((v-w) rV + min(N w, D + d w - 1), v rV + s - 1) with rV = min(N, d) and s the ``seen_score_dimension``.
 
-    Assumptions: two or more tokens, which span the width. Reference: research/docs/attention-residual.md, conjectured.
+    Args:
+        sizes: Integers of the head and its data.
 
-    By hand for two samples of a head of width and key width 1, F = q k (x^2 + z^2) x v: one row of three weights.
+    Returns:
+        The rank.
 
-    >>> outer_product_rank(HeadSizes(1, 1, 1, num_samples=2, num_tokens=2))
-    1
+    Notes:
+        Assumptions: two or more tokens, which span the width. Reference: research/docs/attention-residual.md,
+        conjectured.
+
+    Example:
+        Two samples of a head of width and key width 1, F = q k (x^2 + z^2) x v: one row of three weights.
+
+        >>> outer_product_rank(HeadSizes(1, 1, 1, num_samples=2, num_tokens=2))
+        1
     """
     seen = seen_score_dimension(sizes)
     if sizes.is_value_frozen:
@@ -38,18 +61,26 @@ def outer_product_rank(sizes: HeadSizes) -> int:
 def functional_rank(sizes: HeadSizes) -> int:
     """2 d key_width + min(d v, s) for N >= d; for fewer samples 2 N key_width + rho + min(tau, R(N, d, k)).
 
-    tau is what residuals and tokens span together, the sum of N products of a line of R^v and W_s (the span of a
-    sample's tokens, of dimension y); rho pairs the directions of K that no residual meets, of dimension d - N, with
-    those of V (``_paired_keys``). With V frozen 2 key_width min(N, d) for any N. One matrix S: 2 min(tau, d^2).
+    Args:
+        sizes: Integers of the head and its data.
 
-    Kind of truth: never above (proof in research/docs/conjectures.md); equality conjectured but where V is frozen.
+    Returns:
+        The rank.
 
-    >>> functional_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
-    6
-    >>> functional_rank(HeadSizes(2, 1, 2, num_samples=1, num_tokens=2))
-    5
-    >>> functional_rank(HeadSizes(3, 1, 2, num_samples=1, num_tokens=2, is_merged=True))
-    4
+    Notes:
+        tau is what residuals and tokens span together, the sum of N products of a line of R^v and W_s (the span of a
+        sample's tokens, of dimension y); rho pairs the directions of K that no residual meets, of dimension d - N, with
+        those of V (``_paired_keys``). With V frozen 2 key_width min(N, d) for any N. One matrix S: 2 min(tau, d^2).
+
+        Kind of result: never above (proof in research/docs/conjectures.md); equality conjectured but where V is frozen.
+
+    Example:
+        >>> functional_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
+        6
+        >>> functional_rank(HeadSizes(2, 1, 2, num_samples=1, num_tokens=2))
+        5
+        >>> functional_rank(HeadSizes(3, 1, 2, num_samples=1, num_tokens=2, is_merged=True))
+        4
     """
     d, samples = sizes.width, sizes.num_samples
     if sizes.is_value_frozen:
@@ -62,16 +93,26 @@ def functional_rank(sizes: HeadSizes) -> int:
 
 
 def loss_rank(sizes: HeadSizes) -> int:
-    """All parameters for N >= d. For fewer samples Q counts N key_width, and of the d - N directions that no residual
-    meets K loses all but what samples see of it, q_s (x) W_s, and V all but r_s (x) W_s or, of low key width,
-    R(N, d, k) - N. V frozen: 2 N key_width and what outputs see of K. One matrix S: ``_merged_loss_rank``.
+    """All parameters for N >= d.
 
-    Kind of truth: as ``functional_rank``.
+    Args:
+        sizes: Integers of the head and its data.
 
-    >>> loss_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
-    6
-    >>> loss_rank(HeadSizes(3, 2, 3, num_samples=1, num_tokens=3))    # 17 that are reached, less 2 (2 - 1) + 2 (3 - 1)
-    11
+    Returns:
+        The rank.
+
+    Notes:
+        For fewer samples Q counts N key_width, and of the d - N directions that no residual meets K loses all but what
+        samples see of it, q_s (x) W_s, and V all but r_s (x) W_s or, of low key width, R(N, d, k) - N. V frozen: 2 N
+        key_width and what outputs see of K. One matrix S: ``_merged_loss_rank``.
+
+        Kind of result: as ``functional_rank``.
+
+    Example:
+        >>> loss_rank(HeadSizes(2, 1, 1, num_samples=2, num_tokens=2))
+        6
+        >>> loss_rank(HeadSizes(3, 2, 3, num_samples=1, num_tokens=3))  # 17 reached, less 2 (2 - 1) + 2 (3 - 1)
+        11
     """
     d, keys, values, samples = sizes.width, sizes.key_width, sizes.value_width, sizes.num_samples
     if sizes.is_merged:

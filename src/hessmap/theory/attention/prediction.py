@@ -1,4 +1,4 @@
-"""The rank rule of linear self-attention: which formula applies, and what kind of truth it holds."""
+"""The rank rule of linear self-attention: which formula applies, and whether it is proved."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from hessmap.theory.attention import heads as projected
 from hessmap.theory.attention import single_head
 from hessmap.theory.attention.heads import PROOF, ProjectedHeads, head_claims, rank_bound
 from hessmap.theory.attention.single_head import HeadSizes
-from hessmap.theory.claims import Claims, Conjecture, claims_as_bounds, rank_prediction
-from hessmap.theory.conditions import checked_count
-from hessmap.theory.losses_and_data.data_facts import DataFacts
-from hessmap.theory.losses_and_data.losses import effective_output_dim
-from hessmap.theory.prediction import RankQuestion, rank_rule
+from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_count, effective_output_dim
+from hessmap.theory.prediction import Claims, Conjecture, claims_as_bounds, rank_prediction, rank_rule
 
 _HEADS_BOUND = f"several heads: {PROOF}"
 _PRODUCTS = "V O in place of V, and its second derivative: proof in research/docs/conjectures.md"
@@ -37,11 +34,11 @@ def self_attention_ranks(network: SelfAttention, question: RankQuestion) -> Rank
     >>> ranks.outer_product.kind, ranks.functional.kind, ranks.loss.kind
     ('exact', 'conjecture', 'exact')
     """
-    facts, sizes = _facts(network, question)
+    data, sizes = _data_ranks(network, question)
     return rank_prediction(
         network,
         question,
-        facts,
+        data,
         lambda: _claims(network, question, sizes),
         lambda: _claims(network, question, sizes),
         inputs={
@@ -49,12 +46,12 @@ def self_attention_ranks(network: SelfAttention, question: RankQuestion) -> Rank
             "loss": question.loss,
             "num_samples": question.num_samples,
             "num_tokens": question.num_tokens,
-            "input_rank": facts.input_rank,
+            "input_rank": data.input_rank,
         },
     )
 
 
-def _facts(network: SelfAttention, question: RankQuestion) -> tuple[DataFacts, HeadSizes]:
+def _data_ranks(network: SelfAttention, question: RankQuestion) -> tuple[DataRanks, HeadSizes]:
     """The sizes of samples and tokens, those not given so large that more change nothing."""
     names = ("residual_rank", "centred_input_rank", "uncentred_residual_rank")
     given = [name for name in names if getattr(question, name) is not None]
@@ -67,7 +64,7 @@ def _facts(network: SelfAttention, question: RankQuestion) -> tuple[DataFacts, H
     samples = question.num_samples
     if samples is None:
         samples = single_head.enough_samples(width, tokens)
-        notes.append("so many samples that more change no rank")
+        notes.append("enough samples that more change no rank")
     samples = checked_count("num_samples", samples, at_least=1)
     rank = min(width, samples * tokens)
     if question.input_rank is not None:
@@ -76,12 +73,12 @@ def _facts(network: SelfAttention, question: RankQuestion) -> tuple[DataFacts, H
         notes.append(f"the tokens span {rank} dimensions, as in general position")
     outputs = effective_output_dim(network.output_dim, question.loss)
     read = tokens if network.read == "all" else 1
-    facts = DataFacts(rank, rank, rank, rank, False, read * outputs, tuple(notes), question.num_samples)
+    data = DataRanks(rank, rank, rank, read * outputs, num_samples=question.num_samples, notes=tuple(notes))
     values = network.value_width
     if network.heads == 1 and network.outputs is None:
         values = outputs
     merged, frozen = network.merged_query_key, network.frozen_value
-    return facts, HeadSizes(rank, network.key_width, values, samples, tokens, merged, frozen)
+    return data, HeadSizes(rank, network.key_width, values, samples, tokens, merged, frozen)
 
 
 def _claims(network: SelfAttention, question: RankQuestion, sizes: HeadSizes) -> Claims:

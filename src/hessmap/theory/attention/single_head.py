@@ -11,15 +11,35 @@ from dataclasses import dataclass, replace
 from math import comb
 
 from hessmap.theory.attention.subspace_products import equal_products_dimension, sum_of_products_dimension
-from hessmap.theory.fully_connected.hessian_ranks import HessianRanks
+from hessmap.theory.fully_connected.linear import HessianRanks
+
+__all__ = [
+    "HeadSizes",
+    "enough_samples",
+    "functional_rank",
+    "head_ranks",
+    "loss_rank",
+    "outer_product_rank",
+    "seen_score_dimension",
+]
 
 
 @dataclass(frozen=True)
 class HeadSizes:
     """Integers of a head and its data: ``width`` d, ``key_width``, ``value_width`` v, N samples of n tokens.
 
-    ``width`` is the dimension that the tokens span: the rest of the weights is never met. ``is_merged``: one matrix S
-    in place of Q K^T. ``is_value_frozen``: V is no parameter.
+    Attributes:
+        width: Width d of the tokens, or of the residual stream.
+        key_width: Width of queries and keys of a head.
+        value_width: Width of the values of a head.
+        num_samples: Number of samples N.
+        num_tokens: Tokens n of a sample.
+        is_merged: Whether Q K^T is one trained matrix.
+        is_value_frozen: Whether the values are not trained.
+
+    Notes:
+        ``width`` is the dimension that the tokens span: the rest of the weights is never met. ``is_merged``: one matrix
+        S in place of Q K^T. ``is_value_frozen``: V is no parameter.
     """
 
     width: int
@@ -62,8 +82,16 @@ class HeadSizes:
 def enough_samples(width: int, num_tokens: int) -> int:
     """So many samples that more change no rank: the dimension of the cubic polynomials of the tokens, and two more.
 
-    >>> enough_samples(2, num_tokens=1), enough_samples(2, num_tokens=5)
-    (6, 8)
+    Args:
+        width: Width d of the tokens, or of the residual stream.
+        num_tokens: Tokens n of a sample.
+
+    Returns:
+        A number of samples beyond which no rank changes.
+
+    Example:
+        >>> enough_samples(2, num_tokens=1), enough_samples(2, num_tokens=5)
+        (6, 8)
     """
     return (comb(width + 2, 3) if num_tokens == 1 else width * comb(width + 1, 2)) + 2
 
@@ -71,24 +99,33 @@ def enough_samples(width: int, num_tokens: int) -> int:
 def head_ranks(sizes: HeadSizes) -> HessianRanks:
     """The three ranks of one head, all its tokens read, for any number of samples and tokens.
 
-    Formulas, with k = min(key_width, d), w = min(v, d), y = min(n, d), D the ``score_dimension``: with many samples
+    Args:
+        sizes: Integers of the head and its data.
 
-    - outer product: D + d v - 1; V frozen: D;
-    - functional: 2 d key_width + min(d v, D); V frozen: 2 d key_width; one matrix S: 2 min(D, d v);
-    - loss: all parameters; one matrix S: D + d v.
+    Returns:
+        The ranks of the three Hessians.
 
-    With few samples what the data see is less, by dimensions of sums of products of subspaces
-    (``subspace_products``); ``outer_product_rank``, ``functional_rank`` and ``loss_rank`` state them.
+    Notes:
+        Formulas, with k = min(key_width, d), w = min(v, d), y = min(n, d), D the ``score_dimension``: with many samples
 
-    Assumptions: generic weights, tokens and residuals, a loss whose second derivative is positive definite.
+        - outer product: D + d v - 1; V frozen: D;
+        - functional: 2 d key_width + min(d v, D); V frozen: 2 d key_width; one matrix S: 2 min(D, d v);
+        - loss: all parameters; one matrix S: D + d v.
 
-    Reference: research/docs/attention-residual.md, with proofs for many samples, for one sample and for n = 1 or n >= d
-    with V frozen; all else is conjectured from exact arithmetic, and an upper bound where it was found to fail.
+        With few samples what the data see is less, by dimensions of sums of products of subspaces
+        (``subspace_products``); ``outer_product_rank``, ``functional_rank`` and ``loss_rank`` state them.
 
-    By hand for d = key_width = v = n = N = 1, F = q k v x^3: ranks 1, 3, 3.
+        Assumptions: generic weights, tokens and residuals, a loss whose second derivative is positive definite.
 
-    >>> head_ranks(HeadSizes(1, 1, 1, 1, 1))
-    HessianRanks(outer_product=1, functional=3, loss=3)
+        Reference: research/docs/attention-residual.md, with proofs for many samples, for one sample and for n = 1 or n
+        >= d with V frozen; all else is conjectured from exact arithmetic, and an upper bound where it was found to
+        fail.
+
+    Example:
+        D = key_width = v = n = N = 1, F = q k v x^3: ranks 1, 3, 3.
+
+        >>> head_ranks(HeadSizes(1, 1, 1, 1, 1))
+        HessianRanks(outer_product=1, functional=3, loss=3)
     """
     return HessianRanks(outer_product_rank(sizes), functional_rank(sizes), loss_rank(sizes))
 
@@ -96,16 +133,24 @@ def head_ranks(sizes: HeadSizes) -> HessianRanks:
 def seen_score_dimension(sizes: HeadSizes) -> int:
     """What the data see of S, which is the outer-product rank where V is frozen.
 
-    Sample s sees S on W_s (x) V_s, W_s the span of its tokens and V_s = G_s V in it; dS runs over the tangent space of
-    the matrices of rank k, whose annihilator is P (x) R, both of dimension d - k. So it is dim(sum_s W_s (x) V_s +
-    P (x) R) - (d - k)^2: exact for one and two samples, and for three if k = d; an upper bound else.
+    Args:
+        sizes: Integers of the head and its data.
 
-    n = 1: min(N, D). n >= d: the matrices of rank k in d x min(d, N w).
+    Returns:
+        The dimension.
 
-    >>> seen_score_dimension(HeadSizes(3, 3, 2, num_samples=2, num_tokens=2))    # 2 lines of a plane meet: not 8
-    7
-    >>> seen_score_dimension(HeadSizes(5, 5, 2, num_samples=3, num_tokens=4))    # not 24
-    22
+    Notes:
+        Sample s sees S on W_s (x) V_s, W_s the span of its tokens and V_s = G_s V in it; dS runs over the tangent space
+        of the matrices of rank k, whose annihilator is P (x) R, both of dimension d - k. So it is dim(sum_s W_s (x) V_s
+        + P (x) R) - (d - k)^2: exact for one and two samples, and for three if k = d; an upper bound else.
+
+    Example:
+        n = 1: min(N, D). n >= d: the matrices of rank k in d x min(d, N w).
+
+        >>> seen_score_dimension(HeadSizes(3, 3, 2, num_samples=2, num_tokens=2))    # 2 lines of a plane meet: not 8
+        7
+        >>> seen_score_dimension(HeadSizes(5, 5, 2, num_samples=3, num_tokens=4))    # not 24
+        22
     """
     d, k, n, samples = sizes.width, sizes.score_rank, sizes.num_tokens, sizes.num_samples
     w = min(sizes.value_width, d)
@@ -125,11 +170,18 @@ def seen_score_dimension(sizes: HeadSizes) -> int:
 
 def outer_product_rank(sizes: HeadSizes) -> int:
     """min((v-w) rV + min(beta + N min(n,k) w, D + d w - 1), v rV + s - 1), with s the ``seen_score_dimension``, rV =
-    min(d, N min(n, k)) what the data see of a column of V, and beta of the keys. One less is lost but for the scaling
-    S -> t S, V -> V / t; of two samples of n >= d tokens with k = w = d, a pencil of forms, d scalings.
+    min(d, N min(n, k)) what the data see of a column of V, and beta of the keys. One less is lost except for the
+    scaling S -> t S, V -> V / t; of two samples of n >= d tokens with k = w = d, a pencil of forms, d scalings.
 
-    >>> outer_product_rank(HeadSizes(2, 2, 2, num_samples=2, num_tokens=2))
-    6
+    Args:
+        sizes: Integers of the head and its data.
+
+    Returns:
+        The rank.
+
+    Example:
+        >>> outer_product_rank(HeadSizes(2, 2, 2, num_samples=2, num_tokens=2))
+        6
     """
     if sizes.is_value_frozen:
         return seen_score_dimension(sizes)
@@ -146,8 +198,15 @@ def functional_rank(sizes: HeadSizes) -> int:
     """2 key_width u + rho + min(tau, s): u = min(d, N min(y, v)) the rank of the gradient in S, tau what residuals and
     tokens span together, rho what the keys that no residual meets add. One matrix S: 2 min(s with v >= d, tau).
 
-    >>> functional_rank(HeadSizes(7, 6, 4, num_samples=3, num_tokens=3))
-    109
+    Args:
+        sizes: Integers of the head and its data.
+
+    Returns:
+        The rank.
+
+    Example:
+        >>> functional_rank(HeadSizes(7, 6, 4, num_samples=3, num_tokens=3))
+        109
     """
     d, v, samples = sizes.width, sizes.value_width, sizes.num_samples
     y = min(sizes.num_tokens, d)
@@ -164,8 +223,15 @@ def loss_rank(sizes: HeadSizes) -> int:
     """All parameters but those that neither the Jacobian nor the residuals meet: of Q and K, e key_width - c and
     e key_width - rho (e = d - u); of V, (d - rV) v less what the keys add.
 
-    >>> loss_rank(HeadSizes(2, 1, 1, num_samples=8, num_tokens=2))
-    6
+    Args:
+        sizes: Integers of the head and its data.
+
+    Returns:
+        The rank.
+
+    Example:
+        >>> loss_rank(HeadSizes(2, 1, 1, num_samples=8, num_tokens=2))
+        6
     """
     d, v = sizes.width, sizes.value_width
     if sizes.is_merged:

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 from itertools import chain, combinations
 from typing import NamedTuple
 
+__all__ = [
+    "equal_products_dimension",
+    "sum_of_products_dimension",
+]
+
 Arm = tuple[int, int]
 Ends = frozenset[int]
 
@@ -26,27 +31,37 @@ class _Triple(NamedTuple):
 def sum_of_products_dimension(first: int, second: int, arms: Sequence[Arm]) -> int:
     """The dimension of sum_i A_i (x) B_i, subspaces A_i of R^first and B_i of R^second of general position.
 
-    Formula: a (first, second)-matrix M that vanishes on all A_i (x) B_i maps A_i into the annihilator of B_i, i = 1 ..
-    N: a homomorphism from one system of N subspaces to another. For N <= 3 a system of general position is unique (the
-    star with three arms is a Dynkin diagram, D4): a sum of lines and of planes with three lines, whose homomorphisms
-    are counted one by one. A_i = R^first leaves the other products in R^first (x) R^second / B_i. Otherwise, for
-    N >= 4, this is an upper bound: the least of first * second, of the sum of all a b, and of what three groups of
-    subspaces, each replaced by its sum, give.
+    Args:
+        first: Dimension of the first space.
+        second: Dimension of the second space.
+        arms: Dimensions of the two subspaces of each product.
 
-    ``arms`` are the dimensions (a, b), cut at (first, second); none counts if a or b is not positive.
+    Returns:
+        The dimension.
 
-    Assumptions: for N <= 3 each of the two systems is of general position; how they depend on each other is all the
-    same. For N >= 4 none.
+    Notes:
+        Formula: a (first, second)-matrix M that vanishes on all A_i (x) B_i maps A_i into the annihilator of B_i, i = 1
+        .. N: a homomorphism from one system of N subspaces to another. For N <= 3 a system of general position is
+        unique (the star with three arms is a Dynkin diagram, D4): a sum of lines and of planes with three lines, whose
+        homomorphisms are counted one by one. A_i = R^first leaves the other products in R^first (x) R^second / B_i.
+        Otherwise, for N >= 4, this is an upper bound: the least of first * second, of the sum of all a b, and of what
+        three groups of subspaces, each replaced by its sum, give.
 
-    Reference: Gabriel 1972 (D4); Schofield 1992 (general position of representations);
-    research/docs/attention-residual.md.
+        ``arms`` are the dimensions (a, b), cut at (first, second); none counts if a or b is not positive.
 
-    By hand: two lines of the plane times themselves, 2; three planes of R^2 (x) R^1 fill it, 2.
+        Assumptions: for N <= 3 each of the two systems is of general position; how they depend on each other is all the
+        same. For N >= 4 none.
 
-    >>> sum_of_products_dimension(2, 2, [(1, 1), (1, 1)]), sum_of_products_dimension(2, 1, [(1, 1)] * 3)
-    (2, 2)
-    >>> sum_of_products_dimension(4, 7, [(3, 3)] * 3)    # not 27
-    25
+        Reference: Gabriel 1972 (D4); Schofield 1992 (general position of representations);
+        research/docs/attention-residual.md.
+
+    Example:
+        Two lines of the plane times themselves, 2; three planes of R^2 (x) R^1 fill it, 2.
+
+        >>> sum_of_products_dimension(2, 2, [(1, 1), (1, 1)]), sum_of_products_dimension(2, 1, [(1, 1)] * 3)
+        (2, 2)
+        >>> sum_of_products_dimension(4, 7, [(3, 3)] * 3)    # not 27
+        25
     """
     cut = [(min(a, first), min(b, second)) for a, b in arms if a > 0 and b > 0]
     if first <= 0 or second <= 0 or not cut:
@@ -65,8 +80,18 @@ def sum_of_products_dimension(first: int, second: int, arms: Sequence[Arm]) -> i
 def equal_products_dimension(first: int, second: int, num_arms: int, arm: Arm) -> int:
     """The same for ``num_arms`` pairs of equal dimensions, of which there may be very many.
 
-    >>> equal_products_dimension(4, 7, 3, (3, 3)), equal_products_dimension(4, 7, 10**9, (3, 3))
-    (25, 28)
+    Args:
+        first: Dimension of the first space.
+        second: Dimension of the second space.
+        num_arms: Number of products.
+        arm: Dimensions of the two subspaces of every product.
+
+    Returns:
+        The dimension.
+
+    Example:
+        >>> equal_products_dimension(4, 7, 3, (3, 3)), equal_products_dimension(4, 7, 10**9, (3, 3))
+        (25, 28)
     """
     if num_arms <= 4:
         return sum_of_products_dimension(first, second, [arm] * num_arms)

@@ -35,19 +35,35 @@ import numpy as np
 import numpy.typing as npt
 
 from hessmap.errors import require
-from hessmap.theory.conditions import checked_count
+from hessmap.theory.data_ranks import checked_count
+
+__all__ = [
+    "FilterChain",
+    "ImageChain",
+    "channel_mixing_upper_bound",
+    "convolutional_chain",
+]
 
 
 @dataclass(frozen=True)
 class FilterChain:
     """Vertices 0, .., n with ``channels`` m_0, .., m_n; layer l leads from vertex l - 1 to l by filters of k_l taps.
 
-    Vertex 0 is the input and vertex n the output, at one position: m_n are the outputs that the loss can tell apart
-    (one less than there are under cross-entropy), and the last kernel is the number of positions before it.
+    Attributes:
+        channels: Channels of the input and after each convolution.
+        kernels: Taps of each convolution.
+        strides: Strides of the convolutions. Defaults to 1 each.
 
-    >>> chain = FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5))
-    >>> chain.num_layers, chain.layer_parameters, chain.taps(0, 3), chain.taps(1, 3)
-    (3, (8, 12, 60), 9, 6)
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        Vertex 0 is the input and vertex n the output, at one position: m_n are the outputs that the loss can tell apart
+        (one less than there are under cross-entropy), and the last kernel is the number of positions before it.
+
+        >>> chain = FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5))
+        >>> chain.num_layers, chain.layer_parameters, chain.taps(0, 3), chain.taps(1, 3)
+        (3, (8, 12, 60), 9, 6)
     """
 
     channels: tuple[int, ...]
@@ -148,8 +164,22 @@ def convolutional_chain(
 ) -> FilterChain:
     """The chain of convolutions without padding over ``input_length`` positions and a dense last layer.
 
-    >>> convolutional_chain(9, (1, 2, 3), (4, 2), outputs=4)
-    FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5), strides=(1, 1, 1))
+    Args:
+        input_length: Length d0 of the input.
+        channels: Channels of the input and after each convolution.
+        kernels: Taps of each convolution.
+        outputs: Number of outputs K in which the loss curves.
+        strides: Strides of the convolutions. Defaults to 1 each.
+
+    Returns:
+        The chain of filters, the dense layer as the last one.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> convolutional_chain(9, (1, 2, 3), (4, 2), outputs=4)
+        FilterChain(channels=(1, 2, 3, 4), kernels=(4, 2, 5), strides=(1, 1, 1))
     """
     filters, taps = tuple(channels), tuple(kernels)
     steps = (1,) * len(taps) if strides is None else tuple(strides)
@@ -189,32 +219,47 @@ def channel_mixing_upper_bound(
 ) -> int:
     """The outer-product Hessian of a linear convolutional network has rank at most p - mixing - shifts.
 
-    ``channels`` are m_0, .., m_L and the outputs that the loss can tell apart, ``layer_parameters`` p_1, .., p_{L+1},
-    those of the dense layer last; ``biases`` say of each layer whether it has a bias, ``is_padded`` of each convolution
-    whether it is padded.
+    Args:
+        channels: Channels of the input and after each convolution.
+        layer_parameters: Parameters of each layer on which the loss depends.
+        biases: By layer, whether it has a bias. Defaults to none.
+        is_padded: By convolution, whether it is padded. Defaults to ().
 
-    Formula: a bias b_v can be moved where layer v + 1 has a bias too and no padding. in_v are the weights of a filter,
-    and its bias if that cannot be moved; out_v the weights of layer v + 1 that leave one channel. Hidden
-    layers are fed from the input up to the first with m_v > in_v, and from the output down to the first with
-    m_v > out_v. mixing is the sum of m_v^2 over those that are fed from either side; if only one is not, it counts too,
-    with m_v^2 - (m_v - in_v)+ (m_v - out_v)+. shifts is the sum of m_v over the hidden layers that are
-    fed from the input and whose bias can be moved.
+    Returns:
+        The upper bound.
 
-    Proof: the changes (g_l W_l - W_l g_{l-1}) of all g are in the kernel. One that is zero has g_1 W_1 = 0, so g_1 = 0
-    if W_1 has independent rows, then nothing is moved from b_1, then g_2 = 0, and so on; likewise from the output; a
-    single layer between has g W_v = 0 = W_{v+1} g, of dimension (m_v - in_v)+ (m_v - out_v)+ for generic weights. (A
-    bias that can be moved does not count among in_v: g b_v may be just what is moved. conv-1x6x3-4x1x3/2-1 with bias
-    has rank 10; counting it would give 9.) A rank that holds for generic weights bounds that of all.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    Assumptions: linear network, last layer dense; valid for all weights, inputs and losses.
+    Notes:
+        ``channels`` are m_0, .., m_L and the outputs that the loss can tell apart, ``layer_parameters`` p_1, ..,
+        p_{L+1}, those of the dense layer last; ``biases`` say of each layer whether it has a bias, ``is_padded`` of
+        each convolution whether it is padded.
 
-    Reference: none in print. By hand: 2 filters of 9 taps, 4 positions and 3 outputs have 18 + 24 parameters, less the
-    4 of a 2 x 2 matrix; with a bias in both layers 47, less 4 and 2.
+        Formula: a bias b_v can be moved where layer v + 1 has a bias too and no padding. in_v are the weights of a
+        filter, and its bias if that cannot be moved; out_v the weights of layer v + 1 that leave one channel. Hidden
+        layers are fed from the input up to the first with m_v > in_v, and from the output down to the first with m_v >
+        out_v. mixing is the sum of m_v^2 over those that are fed from either side; if only one is not, it counts too,
+        with m_v^2 - (m_v - in_v)+ (m_v - out_v)+. shifts is the sum of m_v over the hidden layers that are fed from the
+        input and whose bias can be moved.
 
-    >>> channel_mixing_upper_bound((1, 2, 3), (18, 24))
-    38
-    >>> channel_mixing_upper_bound((1, 2, 3), (20, 27), biases=(True, True))
-    41
+        Proof: the changes (g_l W_l - W_l g_{l-1}) of all g are in the kernel. One that is zero has g_1 W_1 = 0, so g_1
+        = 0 if W_1 has independent rows, then nothing is moved from b_1, then g_2 = 0, and so on; likewise from the
+        output; a single layer between has g W_v = 0 = W_{v+1} g, of dimension (m_v - in_v)+ (m_v - out_v)+ for generic
+        weights. (A bias that can be moved does not count among in_v: g b_v may be just what is moved.
+        conv-1x6x3-4x1x3/2-1 with bias has rank 10; counting it would give 9.) A rank that holds for generic weights
+        bounds that of all.
+
+        Assumptions: linear network, last layer dense; valid for all weights, inputs and losses.
+
+        Reference: none in print. By hand: 2 filters of 9 taps, 4 positions and 3 outputs have 18 + 24 parameters, less
+        the 4 of a 2 x 2 matrix; with a bias in both layers 47, less 4 and 2.
+
+    Example:
+        >>> channel_mixing_upper_bound((1, 2, 3), (18, 24))
+        38
+        >>> channel_mixing_upper_bound((1, 2, 3), (20, 27), biases=(True, True))
+        41
     """
     _, *hidden, _ = channels
     count = len(hidden)
@@ -250,9 +295,17 @@ def _num_fed(hidden: Sequence[int], fed: Sequence[int]) -> int:
 class ImageChain:
     """The ``rows`` and the ``columns`` of the filters, two chains with the same channels, read as one.
 
-    >>> chain = ImageChain(FilterChain((1, 2, 3), (2, 3)), FilterChain((1, 2, 3), (3, 3)))
-    >>> chain.kernels, chain.taps(0, 2), chain.layer_parameters
-    ((6, 9), 20, (12, 54))
+    Attributes:
+        rows: The chain along the rows of the image.
+        columns: The chain along its columns.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> chain = ImageChain(FilterChain((1, 2, 3), (2, 3)), FilterChain((1, 2, 3), (3, 3)))
+        >>> chain.kernels, chain.taps(0, 2), chain.layer_parameters
+        ((6, 9), 20, (12, 54))
     """
 
     rows: FilterChain

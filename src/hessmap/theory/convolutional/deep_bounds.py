@@ -21,10 +21,19 @@ from itertools import pairwise
 import numpy as np
 
 from hessmap.errors import require
-from hessmap.theory.conditions import checked_count, checked_input_rank, checked_residual_rank, checked_widths
 from hessmap.theory.convolutional.chains import ChainTables, Integers
+from hessmap.theory.data_ranks import checked_count, checked_input_rank, checked_residual_rank, checked_widths
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.linear import generic_residual_rank
+
+__all__ = [
+    "convolutional_sizes",
+    "functional_column_upper_bounds",
+    "hidden_units_upper_bound",
+    "loss_column_upper_bounds",
+    "loss_upper_bound",
+    "outer_product_upper_bound",
+]
 
 
 def gauge_forms(before: Integers, after: Integers, kernels: Integers, met: Integers) -> Integers:
@@ -86,15 +95,28 @@ def outer_product_upper_bound(
 ) -> int:
     """The outer-product Hessian has rank at most min(p, q (r + K - q)).
 
-    Assumptions: linear network, no bias, last layer dense; valid for all weights.
+    Args:
+        sizes: Channels times positions at every vertex, inputs first, outputs last.
+        layer_parameters: Parameters of each layer on which the loss depends.
+        input_rank: Rank r of the inputs. Defaults to their number.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 5; its d0 is m0 d0 for m0 input channels, and r for inputs of
-    rank r.
+    Returns:
+        The upper bound.
 
-    Three inputs, two positions of one filter of two taps, one output: min(4, 1 (3 + 1 - 1)).
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> outer_product_upper_bound((3, 2, 1), (2, 2))
-    3
+    Notes:
+        Assumptions: linear network, no bias, last layer dense; valid for all weights.
+
+        Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 5; its d0 is m0 d0 for m0 input channels, and r for inputs
+        of rank r.
+
+    Example:
+        Three inputs, two positions of one filter of two taps, one output: min(4, 1 (3 + 1 - 1)).
+
+        >>> outer_product_upper_bound((3, 2, 1), (2, 2))
+        3
     """
     units, parameters = _checked_sizes(sizes, layer_parameters)
     rank = units[0] if input_rank is None else input_rank
@@ -109,16 +131,31 @@ def functional_column_upper_bounds(
 ) -> tuple[int, ...]:
     """The block column of layer l of the functional Hessian has rank at most min(dense formula, p_l, p - p_l).
 
-    The dense formula is q^ (m_{l-1} d_{l-1} + m_l d_l - q^), with s for the input and for the output size.
-    The functional Hessian has rank at most the sum of the columns: their ranks add up, though from three layers on
-    the columns are not orthogonal, as the paper says they are.
+    Args:
+        sizes: Channels times positions at every vertex, inputs first, outputs last.
+        layer_parameters: Parameters of each layer on which the loss depends.
+        residual_rank: Rank s of the residual moment sum residual x^T. Defaults to the generic value.
+        input_rank: Rank r of the inputs. Defaults to their number.
 
-    Assumptions: as in ``outer_product_upper_bound``.
+    Returns:
+        One bound per layer.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 6; sharpened by p - p_l, since no layer has a block of its own.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> functional_column_upper_bounds((3, 2, 1), (2, 2))
-    (2, 2)
+    Notes:
+        The dense formula is q^ (m_{l-1} d_{l-1} + m_l d_l - q^), with s for the input and for the output size. The
+        functional Hessian has rank at most the sum of the columns: their ranks add up, though from three layers on the
+        columns are not orthogonal, as the paper says they are.
+
+        Assumptions: as in ``outer_product_upper_bound``.
+
+        Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 6; sharpened by p - p_l, since no layer has a block of its
+        own.
+
+    Example:
+        >>> functional_column_upper_bounds((3, 2, 1), (2, 2))
+        (2, 2)
     """
     units, parameters = _checked_sizes(sizes, layer_parameters)
     rank = units[0] if input_rank is None else input_rank
@@ -136,17 +173,31 @@ def loss_upper_bound(
 ) -> int:
     """The loss Hessian has rank at most min(p, dense formula, H_o + H_f - 1), the latter two by the bounds above.
 
-    The dense formula (``linear.loss_rank``) bounds it because the Hessian of tied layers is R^T H R, H that of the
-    dense network with the same weights and R linear. The one comes off the sum because the functional Hessian maps the
-    parameters themselves to a multiple of the gradient, which lies in the range of both parts; without residual the
-    loss Hessian is the outer product.
+    Args:
+        sizes: Channels times positions at every vertex, inputs first, outputs last.
+        layer_parameters: Parameters of each layer on which the loss depends.
+        residual_rank: Rank s of the residual moment sum residual x^T. Defaults to the generic value.
+        input_rank: Rank r of the inputs. Defaults to their number.
 
-    Assumptions: as in ``outer_product_upper_bound``; a residual of rank s.
+    Returns:
+        The upper bound.
 
-    Reference: sharpens Singh, Hofmann & Schoelkopf 2023, Section 6, there the sum of both bounds.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> loss_upper_bound((3, 2, 1), (2, 2))
-    4
+    Notes:
+        The dense formula (``linear.loss_rank``) bounds it because the Hessian of tied layers is R^T H R, H that of the
+        dense network with the same weights and R linear. The one comes off the sum because the functional Hessian maps
+        the parameters themselves to a multiple of the gradient, which lies in the range of both parts; without residual
+        the loss Hessian is the outer product.
+
+        Assumptions: as in ``outer_product_upper_bound``; a residual of rank s.
+
+        Reference: sharpens Singh, Hofmann & Schoelkopf 2023, Section 6, there the sum of both bounds.
+
+    Example:
+        >>> loss_upper_bound((3, 2, 1), (2, 2))
+        4
     """
     units, parameters = _checked_sizes(sizes, layer_parameters)
     rank = units[0] if input_rank is None else input_rank
@@ -163,13 +214,27 @@ def hidden_units_upper_bound(
 ) -> int:
     """For s = q the functional Hessian has rank at most 2 q M - (L - 1) q^2, M = sum over hidden layers of m_l d_l.
 
-    Assumptions: as in ``outer_product_upper_bound``, and s = q: no hidden layer is a bottleneck for the residual. L
-    counts the hidden layers. Refused otherwise, for it fails there: 2-1-2 with s = 2 has rank 4, the formula gives 2.
+    Args:
+        sizes: Channels times positions at every vertex, inputs first, outputs last.
+        residual_rank: Rank s of the residual moment sum residual x^T. Defaults to the generic value.
+        input_rank: Rank r of the inputs. Defaults to their number.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Corollary 12; valid and rarely tight.
+    Returns:
+        The upper bound.
 
-    >>> hidden_units_upper_bound((3, 2, 1))
-    4
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        Assumptions: as in ``outer_product_upper_bound``, and s = q: no hidden layer is a bottleneck for the residual. L
+        counts the hidden layers. Refused otherwise, for it fails there: 2-1-2 with s = 2 has rank 4, the formula gives
+        2.
+
+        Reference: Singh, Hofmann & Schoelkopf 2023, Corollary 12; valid and rarely tight.
+
+    Example:
+        >>> hidden_units_upper_bound((3, 2, 1))
+        4
     """
     units = checked_widths(sizes)
     rank = units[0] if input_rank is None else input_rank
@@ -188,31 +253,45 @@ def loss_column_upper_bounds(
 ) -> tuple[int, ...]:
     """The block column of layer l of the loss Hessian has rank at most min(p_l, a M_{l-1} + b M_l - a b).
 
-    Here a = min(M_l, .., M_L) bounds the rank of the layers behind, b = min(s, M_0, .., M_{l-1}) that of the residual's
-    moment as it arrives, and M_0 is r. The loss Hessian has rank at most the sum of its columns.
+    Args:
+        sizes: Channels times positions at every vertex, inputs first, outputs last.
+        layer_parameters: Parameters of each layer on which the loss depends.
+        residual_rank: Rank s of the residual moment sum residual x^T. Defaults to the generic value.
+        input_rank: Rank r of the inputs. Defaults to their number.
 
-    A change D of W_l is felt through A D (A the product behind: outputs and earlier layers) and through D b_l (b_l the
-    moment that arrives: later layers), and so through a M_{l-1} + b M_l - a b numbers, one for each of two subspaces
-    less their common part.
+    Returns:
+        One bound per layer.
 
-    Assumptions: linear network without bias, layers dense or restricted as convolutions are, last layer dense; any
-    weights. ``sizes``, ``layer_parameters``, ``residual_rank`` s and ``input_rank`` r as above.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    Reference: none in print. Where layers have few parameters it is below the sum of the bounds of both parts, which
-    Singh, Hofmann & Schoelkopf 2023, Section 6, give, and the linear small LeNets of cnn/lenet reach it.
+    Notes:
+        Here a = min(M_l, .., M_L) bounds the rank of the layers behind, b = min(s, M_0, .., M_{l-1}) that of the
+        residual's moment as it arrives, and M_0 is r. The loss Hessian has rank at most the sum of its columns.
 
-    Three inputs, two positions of one filter of two taps, one output: all four parameters.
+        A change D of W_l is felt through A D (A the product behind: outputs and earlier layers) and through D b_l (b_l
+        the moment that arrives: later layers), and so through a M_{l-1} + b M_l - a b numbers, one for each of two
+        subspaces less their common part.
 
-    >>> loss_column_upper_bounds((3, 2, 1), (2, 2))
-    (2, 2)
-    >>> loss_column_upper_bounds((25, 32, 16, 12, 4), (72, 512, 192, 48))
-    (72, 176, 96, 48)
+        Assumptions: linear network without bias, layers dense or restricted as convolutions are, last layer dense; any
+        weights. ``sizes``, ``layer_parameters``, ``residual_rank`` s and ``input_rank`` r as above.
+
+        Reference: none in print. Where layers have few parameters it is below the sum of the bounds of both parts,
+        which Singh, Hofmann & Schoelkopf 2023, Section 6, give, and the linear small LeNets of cnn/lenet reach it.
+
+    Example:
+        Three inputs, two positions of one filter of two taps, one output: all four parameters.
+
+        >>> loss_column_upper_bounds((3, 2, 1), (2, 2))
+        (2, 2)
+        >>> loss_column_upper_bounds((25, 32, 16, 12, 4), (72, 512, 192, 48))
+        (72, 176, 96, 48)
     """
     units = checked_widths(sizes)
     parameters = tuple(checked_count("layer_parameters", count, at_least=1) for count in layer_parameters)
     must = "layer_parameters must hold one number per layer"
     require(len(parameters) == len(units) - 1, must, f"got {len(parameters)} for {len(units) - 1} layers")
-    rank = checked_input_rank(units, units[0] if input_rank is None else input_rank)
+    rank = checked_input_rank(units[0], units[0] if input_rank is None else input_rank)
     residual = generic_residual_rank(rank, units[-1]) if residual_rank is None else residual_rank
     residual = checked_residual_rank(residual, min(rank, units[-1]), "the smaller of input rank and outputs")
     entering = (rank, *units[1:])
@@ -233,11 +312,26 @@ def convolutional_sizes(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """``sizes`` and ``layer_parameters`` of 1D convolutions without padding and a dense last layer.
 
-    ``channels`` are m0, m_1, .., m_L, the inputs' first; one of ``kernels`` and ``strides`` (1 unless given) for each
-    convolution.
+    Args:
+        input_length: Length d0 of the input.
+        channels: Channels of the input and after each convolution.
+        kernels: Taps of each convolution.
+        outputs: Number of outputs K in which the loss curves.
+        strides: Strides of the convolutions. Defaults to 1 each.
 
-    >>> convolutional_sizes(9, (1, 2, 3), (4, 1), outputs=4)
-    ((9, 12, 18, 4), (8, 6, 72))
+    Returns:
+        Sizes of the vertices and parameters of the layers.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``channels`` are m0, m_1, .., m_L, the inputs' first; one of ``kernels`` and ``strides`` (1 unless given) for
+        each convolution.
+
+    Example:
+        >>> convolutional_sizes(9, (1, 2, 3), (4, 1), outputs=4)
+        ((9, 12, 18, 4), (8, 6, 72))
     """
     channels, kernels = tuple(channels), tuple(kernels)
     steps = (1,) * len(kernels) if strides is None else tuple(strides)

@@ -1,117 +1,64 @@
-"""Claims for networks whose filters meet many patches: with bias, and with activations.
+"""Hessian ranks of one convolutional layer (1D, no padding) followed by one dense layer, linear.
 
-One convolution and one dense layer behind it, in integers, and sums over numbers that are as equal as can be.
-
-Hessian ranks of one convolutional layer (1D, no padding) and one dense layer behind it, linear, without bias.
-
-A filter of k taps over m0 input channels meets the inputs only through their phases modulo the stride: with
-g = min(stride, k), phase rho holds the taps rho, rho + g, .. below k. So the network is a sum of n = g m0 networks of
+A filter of k taps over m0 input channels acts on the inputs only through their phases modulo the stride: with
+g = min(stride, k), phase rho has the taps rho, rho + g, .. below k. So the network is a sum of n = g m0 networks of
 stride 1, whose numbers of taps differ by at most one, and every formula below is a count of two bounds at points spread
-as evenly as possible (``balanced``). Those of the outer-product and the functional Hessian are proved in
-research/docs/convolutional.md; that of the loss Hessian is a conjecture (study cnn/claims) with an argument there.
+as evenly as possible (``balanced``). All three ranks without bias are theorems, proved in
+research/docs/convolutional.md; ``has_loss_rank`` states where the formula of the loss Hessian applies.
+
+With a bias (``biased_functional_rank``, a theorem; ``biased_loss_rank``, a conjecture) a constant over the positions is
+added: the value at x = 1 of the polynomials. The sum omega of the residuals and the residual moment of rank K are then
+in general position; no padding, inputs of full rank.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hessmap.errors import require
-from hessmap.records import RankValue
-from hessmap.theory.claims import Claims, claims_as_bounds
-from hessmap.theory.conditions import checked_count, checked_widths
-from hessmap.theory.convolutional.chains import sum_over_balanced
-from hessmap.theory.fully_connected.activation_bounds import POSITIVELY_HOMOGENEOUS
-from hessmap.theory.fully_connected.prediction import linear_claims
-from hessmap.theory.losses_and_data.data_facts import DataFacts
+from hessmap.theory.convolutional.chains import balanced_degrees, sum_over_balanced
+from hessmap.theory.data_ranks import checked_count
 
-_PAPER = "Singh, Hofmann & Schoelkopf 2023"
-_ALL = "the number of parameters that the loss can see"
-_COLUMNS = f"{_PAPER}, Theorem 6, its last terms: no layer has a block of its own"
-_DENSE_BIAS = "the dense network of these widths with bias, of which this one is a linear restriction"
-_RESCALING = "rescaling symmetry of each filter, as Singh, Bachmann & Hofmann 2021, Fact 11"
-_UNITWISE = f"{_PAPER}, Theorem 8, filter by filter: holds for piecewise linear activations as well"
-
-_NOTHING = (RankValue(0, "exact", "a softmax over one output is constant"),)
-
-# The claims where the loss can tell no output from another.
-NO_OUTPUTS: Claims = (_NOTHING, _NOTHING, _NOTHING)
-
-
-def own_block_upper_bound(layer_parameters: Sequence[int]) -> int:
-    """The functional Hessian has rank at most the sum over layers of min(p_l, p - p_l).
-
-    Assumptions: outputs that are linear in the parameters of each single layer where the activation is piecewise
-    linear: its diagonal blocks vanish. Any weights, with or without bias.
-
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 6, sharpened by p - p_l.
-
-    >>> own_block_upper_bound((8, 6, 72))
-    28
-    """
-    total = sum(layer_parameters)
-    return sum(min(own, total - own) for own in layer_parameters)
-
-
-def claims_with_bias(
-    widths: tuple[int, ...], biases: tuple[bool, ...], layer_parameters: Sequence[int], facts: DataFacts
-) -> Claims:
-    """Linear networks with a bias in some or all layers: the dense formulas as bounds, cut at the parameters.
-
-    The Hessian of tied layers is R^T H R, H that of the dense network with the same weights and biases and R linear.
-    ``widths`` are of the dense network, ``layer_parameters`` those that the loss can see.
-
-    Reference: none in print; no closed form is known for convolutions with bias.
-    """
-    dense = linear_claims(checked_widths(widths), biases, facts)
-    outer, functional, loss = (
-        [replace(claim, reference=f"{_DENSE_BIAS}: {claim.reference}") for claim in claims_as_bounds(claims)]
-        for claims in dense
-    )
-    every = _rank_bound(sum(layer_parameters), _ALL)
-    columns = _rank_bound(own_block_upper_bound(layer_parameters), _COLUMNS)
-    return [*outer, every], [*functional, columns], [*loss, every]
-
-
-def non_linear_claims(
-    activation: object, layer_parameters: Sequence[int], num_filters: int, unitwise: int | None
-) -> Claims:
-    """Any activation: at most p; positively homogeneous ones lose a direction per filter in the outer product.
-
-    ``layer_parameters`` are those that the loss can see, ``num_filters`` the hidden filters (scaling one by c and what
-    leaves it by 1/c changes no output), ``unitwise`` the sum over the filters of one hidden layer of
-    2 min(parameters in, weights out), None for more layers. Any weights (``activation_bounds.rescaling_upper_bound``).
-
-    Reference: Singh, Bachmann & Hofmann 2021, Fact 11, and Singh, Hofmann & Schoelkopf 2023, Theorem 8, both for
-    convolutions and piecewise linear activations.
-    """
-    total = sum(layer_parameters)
-    outer, functional, loss = ([_rank_bound(total, _ALL)] for _ in range(3))
-    if activation in POSITIVELY_HOMOGENEOUS:
-        outer.append(_rank_bound(max(total - num_filters, 0), _RESCALING))
-        functional.append(_rank_bound(own_block_upper_bound(layer_parameters), _COLUMNS))
-        if unitwise is not None:
-            functional.append(_rank_bound(unitwise, _UNITWISE))
-    return outer, functional, loss
-
-
-def _rank_bound(value: int, reference: str) -> RankValue:
-    return RankValue(value, "upper_bound", reference)
+__all__ = [
+    "OneHiddenConvolution",
+    "biased_functional_rank",
+    "biased_loss_rank",
+    "functional_rank",
+    "has_biased_ranks",
+    "has_loss_rank",
+    "loss_rank",
+    "outer_product_rank",
+    "outer_product_upper_bound",
+]
 
 
 @dataclass(frozen=True)
 class OneHiddenConvolution:
     """``filters`` m of ``kernel`` k taps and ``channels`` m0 over inputs of ``input_length`` d0, then a dense layer.
 
-    ``outputs`` are the K outputs that the loss can tell apart: K - 1 of them under cross-entropy.
+    Attributes:
+        input_length: Length d0 of the input.
+        kernel: Taps k of a filter.
+        filters: Number of filters m (of each patch where patches have their own).
+        outputs: Number of outputs K in which the loss curves.
+        channels: Input channels m0.
+        stride: Stride of the convolution.
 
-    >>> net = OneHiddenConvolution(input_length=11, kernel=5, filters=4, outputs=4, stride=3)
-    >>> net.positions, net.num_phases, net.num_taps, net.num_visible_inputs, net.num_parameters
-    (3, 3, 5, 11, 68)
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``outputs`` are the K outputs that the loss can tell apart: K - 1 of them under cross-entropy.
+
+    Example:
+        >>> net = OneHiddenConvolution(input_length=11, kernel=5, filters=4, outputs=4, stride=3)
+        >>> net.positions, net.num_phases, net.num_taps, net.num_visible_inputs, net.num_parameters
+        (3, 3, 5, 11, 68)
     """
 
     input_length: int
@@ -173,21 +120,29 @@ Integers = npt.NDArray[Any]
 def outer_product_rank(net: OneHiddenConvolution) -> int:
     """The outer-product Hessian of one convolution and one dense layer, exactly, for inputs of full rank.
 
-    Formula, D visible inputs, kt taps, n phases: K D if m d1 >= D or m >= kt; otherwise K m d1 + extra, at most K D,
-    where extra = sum over b in balanced(kt - m, m - n) of min(K (b - d1 + 1)+, m b) if m > n; (kt - m) m if m = n;
-    sum over a in balanced(kt - m, n - m) of min(m a, K (a + d1 - 1)) if m < n.
+    Args:
+        net: The network in integers.
 
-    Assumptions: generic weights, inputs of full rank m0 d0.
+    Returns:
+        The rank.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 7, there an upper bound for stride 1 and one channel, and no
-    equality: (d0, k, m, K) = (9, 8, 3, 5) has rank 44, the bound is 45; (7, 6, 3, 9) has 60, the bound is 63.
+    Notes:
+        Formula, D visible inputs, kt taps, n phases: K D if m d1 >= D or m >= kt; otherwise K m d1 + extra, at most K
+        D, where extra = sum over b in balanced(kt - m, m - n) of min(K (b - d1 + 1)+, m b) if m > n; (kt - m) m if m =
+        n; sum over a in balanced(kt - m, n - m) of min(m a, K (a + d1 - 1)) if m < n.
 
-    One filter of two taps on three inputs, one output: 2 + 2 weights, less the rescaling between them.
+        Assumptions: generic weights, inputs of full rank m0 d0.
 
-    >>> outer_product_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
-    3
-    >>> outer_product_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5))
-    44
+        Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 7, there an upper bound for stride 1 and one channel, and
+        no equality: (d0, k, m, K) = (9, 8, 3, 5) has rank 44, the bound is 45; (7, 6, 3, 9) has 60, the bound is 63.
+
+    Example:
+        One filter of two taps on three inputs, one output: 2 + 2 weights, less the rescaling between them.
+
+        >>> outer_product_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
+        3
+        >>> outer_product_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5))
+        44
     """
     integers = (net.outputs, net.positions, net.filters, net.num_taps, net.num_phases)
     return int(outer_product_ranks(*(np.array(value, dtype=object) for value in integers)))
@@ -220,19 +175,31 @@ def outer_product_ranks(
 def outer_product_upper_bound(net: OneHiddenConvolution, input_rank: int) -> int:
     """For inputs of rank r the outer-product Hessian has rank at most min(full, q (r + K - q)).
 
-    Here full is ``outer_product_rank`` and q = min(r, m d1, K); ``input_rank`` is r. Nearly always reached, but no
-    equality: (d0, k, m, K) = (11, 10, 3, 5) with r = 10 has rank 49, the bound is 50.
+    Args:
+        net: The network in integers.
+        input_rank: Rank r of the inputs.
 
-    Assumptions: none on the inputs; the full value is that of generic weights, the largest for any weights.
+    Returns:
+        The upper bound.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorems 5 and 7, each with r for d0.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    By hand for three inputs of rank 1, two taps, one filter, one output: one direction is left.
+    Notes:
+        Here full is ``outer_product_rank`` and q = min(r, m d1, K); ``input_rank`` is r. Nearly always reached, but no
+        equality: (d0, k, m, K) = (11, 10, 3, 5) with r = 10 has rank 49, the bound is 50.
 
-    >>> outer_product_upper_bound(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1), input_rank=1)
-    1
-    >>> outer_product_upper_bound(OneHiddenConvolution(11, kernel=10, filters=3, outputs=5), input_rank=10)
-    50
+        Assumptions: none on the inputs; the full value is that of generic weights, the largest for any weights.
+
+        Reference: Singh, Hofmann & Schoelkopf 2023, Theorems 5 and 7, each with r for d0.
+
+    Example:
+        Three inputs of rank 1, two taps, one filter, one output: one direction is left.
+
+        >>> outer_product_upper_bound(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1), input_rank=1)
+        1
+        >>> outer_product_upper_bound(OneHiddenConvolution(11, kernel=10, filters=3, outputs=5), input_rank=10)
+        50
     """
     rank = _checked_input_rank(net, input_rank)
     q = min(rank, net.filters * net.positions, net.outputs)
@@ -242,19 +209,28 @@ def outer_product_upper_bound(net: OneHiddenConvolution, input_rank: int) -> int
 def functional_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> int:
     """The functional Hessian has rank 2 m min(kt, s d1): every filter feels the moments of residual and patch.
 
-    ``residual_rank`` s is the rank of sum residual x^T, at most min(r, K); generic for full input rank: K, or all
-    the inputs that some filter meets if those are fewer.
+    Args:
+        net: The network in integers.
+        residual_rank: Rank s of the residual moment sum residual x^T. Defaults to the generic value.
 
-    Assumptions: generic residual of rank s. In general the rank is 2 m times that of the K x kt moments of residual and
-    patch, stacked over the d1 positions.
+    Returns:
+        The rank.
 
-    Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 8, there an upper bound with s = K; exact if generic, proof in
-    research/docs/convolutional.md.
+    Notes:
+        ``residual_rank`` s is the rank of sum residual x^T, at most min(r, K); generic for full input rank: K, or all
+        the inputs that some filter meets if those are fewer.
 
-    By hand for three inputs, two taps, one filter, one output: two taps times two moments, an off-diagonal 2 x 2 block.
+        Assumptions: generic residual of rank s. In general the rank is 2 m times that of the K x kt moments of residual
+        and patch, stacked over the d1 positions.
 
-    >>> functional_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
-    4
+        Reference: Singh, Hofmann & Schoelkopf 2023, Theorem 8, there an upper bound with s = K; exact if generic, proof
+        in research/docs/convolutional.md.
+
+    Example:
+        Three inputs, two taps, one filter, one output: two taps times two moments, an off-diagonal 2 x 2 block.
+
+        >>> functional_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
+        4
     """
     rank = _visible_residual_rank(net, residual_rank)
     return 2 * net.filters * min(net.num_taps, rank * net.positions)
@@ -263,25 +239,37 @@ def functional_rank(net: OneHiddenConvolution, residual_rank: int | None = None)
 def loss_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> int:
     """The loss Hessian of one convolution and one dense layer, for full input rank and generic residual.
 
-    Formula, s the residual rank: 2 m min(kt, s d1), the functional rank, plus (K - s) min(m d1, D) for the outputs that
-    the residual does not see, plus, for kt <= s d1, the sum over x in balanced(sum_y (d1 + y), s + n) of
-    min(m (d1 - x)+, sum_y (d1 + y - 1 - x)+), y over the taps of the phases; for kt > s d1, the sum over x in
-    balanced(s (dmax + 1) + sum_y (kmax - y), s + n) of min(m (kmax - x)+, s (dmax - x)+), where kmax is the most taps
-    of a phase and dmax = d1 + kmax - 1. Known unless s < K, kt > s d1 and m d1 < D (``has_loss_rank``).
+    Args:
+        net: The network in integers.
+        residual_rank: Rank s of the residual moment sum residual x^T. Defaults to the generic value.
 
-    Kind of truth: a theorem, proof in research/docs/convolutional.md.
+    Returns:
+        The rank.
 
-    Assumptions: generic weights, full input rank, generic residual of rank s (min(D, K) unless given).
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    Reference: none in print. Singh, Hofmann & Schoelkopf 2023 bound it by the sum of
-    Theorems 7 and 8, which is loose: (d0, k, m, K) = (7, 4, 3, 2) has rank 35, the bound is 38.
+    Notes:
+        Formula, s the residual rank: 2 m min(kt, s d1), the functional rank, plus (K - s) min(m d1, D) for the outputs
+        that the residual does not see, plus, for kt <= s d1, the sum over x in balanced(sum_y (d1 + y), s + n) of min(m
+        (d1 - x)+, sum_y (d1 + y - 1 - x)+), y over the taps of the phases; for kt > s d1, the sum over x in balanced(s
+        (dmax + 1) + sum_y (kmax - y), s + n) of min(m (kmax - x)+, s (dmax - x)+), where kmax is the most taps of a
+        phase and dmax = d1 + kmax - 1. Known unless s < K, kt > s d1 and m d1 < D (``has_loss_rank``).
 
-    By hand for three inputs, two taps, one filter, one output: all four parameters.
+        Theorem, proof in research/docs/convolutional.md.
 
-    >>> loss_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
-    4
-    >>> loss_rank(OneHiddenConvolution(7, kernel=4, filters=3, outputs=2))
-    35
+        Assumptions: generic weights, full input rank, generic residual of rank s (min(D, K) unless given).
+
+        Reference: none in print. Singh, Hofmann & Schoelkopf 2023 bound it by the sum of Theorems 7 and 8, which is
+        loose: (d0, k, m, K) = (7, 4, 3, 2) has rank 35, the bound is 38.
+
+    Example:
+        Three inputs, two taps, one filter, one output: all four parameters.
+
+        >>> loss_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
+        4
+        >>> loss_rank(OneHiddenConvolution(7, kernel=4, filters=3, outputs=2))
+        35
     """
     residual = _visible_residual_rank(net, residual_rank)
     must = "the loss rank is known where the residual sees all outputs, all taps, or the filters all inputs"
@@ -310,8 +298,16 @@ def loss_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> in
 def has_loss_rank(net: OneHiddenConvolution, residual_rank: int) -> bool:
     """Whether ``loss_rank`` is known for this residual rank: of low rank, it must see all taps, or filters all inputs.
 
-    >>> has_loss_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5), residual_rank=2)
-    False
+    Args:
+        net: The network in integers.
+        residual_rank: Rank s of the residual moment sum residual x^T.
+
+    Returns:
+        The rank.
+
+    Example:
+        >>> has_loss_rank(OneHiddenConvolution(9, kernel=8, filters=3, outputs=5), residual_rank=2)
+        False
     """
     sees_taps = net.num_taps <= residual_rank * net.positions
     is_onto = net.filters * net.positions >= net.num_visible_inputs
@@ -328,3 +324,107 @@ def _visible_residual_rank(net: OneHiddenConvolution, residual_rank: int | None)
 
 def _checked_input_rank(net: OneHiddenConvolution, input_rank: int) -> int:
     return checked_count("input_rank", input_rank, at_most=net.num_inputs, why="the number of inputs")
+
+
+def has_biased_ranks(net: OneHiddenConvolution) -> bool:
+    """Whether the formulas hold: the residual sees all outputs, which must not be more than the inputs.
+
+    Args:
+        net: The network in integers.
+
+    Returns:
+        The ranks of the three Hessians.
+
+    Example:
+        >>> has_biased_ranks(OneHiddenConvolution(3, kernel=2, filters=1, outputs=4))
+        False
+    """
+    return net.outputs <= net.num_visible_inputs
+
+
+def biased_functional_rank(net: OneHiddenConvolution) -> int:
+    """The functional Hessian has rank 2 m min(kt + 1, K d1): the bias of a filter is one tap more.
+
+    Args:
+        net: The network in integers.
+
+    Returns:
+        The rank.
+
+    Notes:
+        Theorem, proof in research/docs/convolutional.md.
+
+    Example:
+        Three inputs, two taps, one filter, one output: no more than two moments.
+
+        >>> biased_functional_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1))
+        4
+    """
+    return 2 * net.filters * min(net.num_taps + 1, net.outputs * net.positions)
+
+
+def biased_loss_rank(net: OneHiddenConvolution, has_last_bias: bool) -> int:
+    """The loss Hessian: ``biased_functional_rank`` plus the sums of ``loss_rank`` with one degree changed.
+
+    Args:
+        net: The network in integers.
+        has_last_bias: Whether the dense layer has a bias.
+
+    Returns:
+        The rank.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        Formula, degrees x as there with s = K: for kt < K d1 one of the least x is one more; a last bias adds K, none
+        adds min(K - 1, the number of other x with m (d1 - x) above sum_y (d1 + y - 1 - x)). For kt >= K d1 one of the
+        largest x is one less; a last bias adds K, none adds nothing.
+
+        Derivation: ker H_f holds the v of ``one_layer`` with omega . v(1) = 0, or the w whose moments are omega at
+        every position: the module there, cut or extended at the point x = 1. A cut in general position takes the
+        generator of least degree, an extension the one of largest.
+
+        Conjecture, the degrees after the change not being proved.
+
+    Example:
+        Three inputs, two taps, one filter, one output: all of 2 + 1 + 2 + 1 parameters.
+
+        >>> biased_loss_rank(OneHiddenConvolution(3, kernel=2, filters=1, outputs=1), has_last_bias=True)
+        6
+    """
+    must = "the ranks of a biased convolution are known for no more outputs than inputs"
+    require(has_biased_ranks(net), must, f"got {net.outputs} for {net.num_visible_inputs}")
+    sees_taps = net.num_taps < net.outputs * net.positions
+    changed, others = _degrees(net, sees_taps)
+    found = sum(_term(net, x, sees_taps) for x in (changed, *others)) + biased_functional_rank(net)
+    if has_last_bias:
+        return found + net.outputs
+    if not sees_taps:
+        return found
+    spare = sum(net.filters * max(net.positions - x, 0) > _inputs_from(net, x) for x in others)
+    return found + min(net.outputs - 1, spare)
+
+
+def _degrees(net: OneHiddenConvolution, sees_taps: bool) -> tuple[int, list[int]]:
+    """The changed degree, and the others."""
+    parts, longest = net.outputs + net.num_phases, net.positions + net.most_taps - 1
+    if sees_taps:
+        total = net.sum_over_phases(lambda taps: net.positions + taps)
+    else:
+        total = net.outputs * (longest + 1) + net.sum_over_phases(lambda taps: net.most_taps - taps)
+    degrees = [degree for degree, count in balanced_degrees(total, parts) for _ in range(count)]
+    if sees_taps:
+        return degrees[0] + 1, degrees[1:]
+    return degrees[-1] - 1, degrees[:-1]
+
+
+def _term(net: OneHiddenConvolution, x: int, sees_taps: bool) -> int:
+    if sees_taps:
+        return min(net.filters * max(net.positions - x, 0), _inputs_from(net, x))
+    longest = net.positions + net.most_taps - 1
+    return min(net.filters * max(net.most_taps - x, 0), net.outputs * max(longest - x, 0))
+
+
+def _inputs_from(net: OneHiddenConvolution, x: int) -> int:
+    return net.sum_over_phases(lambda taps: max(net.positions + taps - 1 - x, 0))

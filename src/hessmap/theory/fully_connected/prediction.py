@@ -1,21 +1,15 @@
-"""The rank rule of fully connected networks: which formula applies, and what kind of truth it holds."""
+"""The rank rule of fully connected networks: which formula applies, and whether it is proved."""
 
 from __future__ import annotations
 
 from itertools import compress
+from typing import Any
 
-from hessmap.networks import FullyConnected
+from hessmap.networks import FullyConnected, is_homogeneous
 from hessmap.records import RankPrediction, RankValue
-from hessmap.theory.claims import Claims, Conjecture, rank_prediction
-from hessmap.theory.conditions import Widths, checked_widths
-from hessmap.theory.fully_connected import activation_bounds, bias_bounds, partial_bias
-from hessmap.theory.fully_connected.hessian_ranks import (
-    HessianRanks,
-    linear_hessian_ranks,
-    linear_hessian_ranks_with_bias,
-)
-from hessmap.theory.losses_and_data.data_facts import DataFacts, data_facts
-from hessmap.theory.prediction import RankQuestion, rank_rule
+from hessmap.theory.data_ranks import DataRanks, RankQuestion, Widths, checked_widths, data_ranks
+from hessmap.theory.fully_connected import activations, linear
+from hessmap.theory.prediction import Claims, Conjecture, rank_prediction, rank_rule
 
 _PAPER = "Singh, Bachmann & Hofmann 2021"
 _PROOF = "proof in research/docs/conjectures.md"
@@ -45,7 +39,7 @@ _UNITWISE = f"{_PAPER}, S8.2, unit by unit"
 def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> RankPrediction:
     """Linear networks: exact, with bias in part conjectured. Others: the linear formula as numerical rank, or bounds.
 
-    Assumptions: those of ``linear``, ``linear_with_bias`` and ``partial_bias``; the prediction names its kind of truth,
+    Assumptions: those of ``linear``; the prediction names the kind of each claim,
     the integers it was made from, and which of them are generic values.
 
     >>> net = FullyConnected((4, 5, 2), activation="relu")
@@ -58,89 +52,74 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
     RankValue(value: 26, kind: conjecture, reference: a bias in some layers, not in print; ...
     """
     widths = checked_widths(network.widths)
-    facts = data_facts(network.input_dim, network.output_dim, network.has_bias, question)
+    data = data_ranks(network.input_dim, network.output_dim, network.has_bias, question)
     return rank_prediction(
         network,
         question,
-        facts,
-        lambda: linear_claims(widths, network.biases, facts),
-        lambda: _non_linear_claims(network, widths, facts),
+        data,
+        lambda: linear_claims(widths, network.biases, data),
+        lambda: _non_linear_claims(network, widths, data),
     )
 
 
-def linear_claims(widths: Widths, biases: tuple[bool, ...], facts: DataFacts) -> Claims:
-    """What is claimed of the dense linear network with a bias in none, some or all of its layers."""
-    if any(biases):
-        return _claims_with_bias(widths, biases, facts)
-    seen = facts.effective_output_dim
-    ranks = linear_hessian_ranks(widths, facts.entering_rank, facts.residual_rank, effective_output_dim=seen)
-    outer, functional, loss = (RankValue(rank, "exact", text) for rank, text in zip(ranks, _REFERENCES, strict=True))
-    return [outer], [functional], [loss]
-
-
-def _claims_with_bias(widths: Widths, biases: tuple[bool, ...], facts: DataFacts) -> Claims:
+def linear_claims(widths: Widths, biases: tuple[bool, ...], data: DataRanks) -> Claims:
+    """What is claimed about the dense linear network with a bias in none, some or all of its layers."""
     biased = list(compress(range(1, len(widths)), biases))
-    rank = facts.centred_input_rank if facts.input_rank is None else facts.input_rank
-    known = {"centred_input_rank": facts.centred_input_rank, "effective_output_dim": facts.effective_output_dim}
-    ranks = _ranks_with_bias(widths, biased, rank, facts)
+    rank = data.centred_input_rank if data.input_rank is None else data.input_rank
+    known: dict[str, Any] = {
+        "biased_layers": biased,
+        "centred_input_rank": data.centred_input_rank,
+        "effective_output_dim": data.effective_output_dim,
+    }
+    ranks = linear.hessian_ranks(
+        widths,
+        rank,
+        data.residual_rank,
+        uncentred_residual_rank=data.uncentred_residual_rank if any(biases) and not all(biases) else None,
+        mean_residual_is_zero=data.mean_residual_is_zero,
+        **known,
+    )
+    if not biased:
+        exact = [[RankValue(rank, "exact", text)] for rank, text in zip(ranks, _REFERENCES, strict=True)]
+        return exact[0], exact[1], exact[2]
     outer = RankValue(ranks.outer_product, "exact", _BIAS_OUTER if all(biases) else _SOME_BIAS_OUTER)
-    functional = [_functional_claim(ranks.functional, biases, facts)]
+    functional = [_functional_claim(ranks.functional, biases, data)]
     if functional[0].kind == "conjecture":
-        carried = bias_bounds.functional_upper_bound(widths, biased, rank, facts.residual_rank, **known)
+        carried = linear.functional_upper_bound(widths, rank, data.residual_rank, **known)
         functional.append(RankValue(carried, "upper_bound", _CARRIED))
-    loss = [_loss_claim(ranks.loss, biases, facts)]
+    loss = [_loss_claim(ranks.loss, biases, data)]
     if loss[0].kind == "conjecture":
-        bound = bias_bounds.loss_upper_bound(widths, biased, rank, **known)
-        loss.append(RankValue(bound, "upper_bound", _KERNEL))
+        loss.append(RankValue(linear.loss_upper_bound(widths, rank, **known), "upper_bound", _KERNEL))
     return [outer], functional, loss
 
 
-def _ranks_with_bias(widths: Widths, biased: list[int], input_rank: int, facts: DataFacts) -> HessianRanks:
-    centred, residual, seen = facts.centred_input_rank, facts.residual_rank, facts.effective_output_dim
-    is_zero = facts.mean_residual_is_zero
-    if len(biased) == len(widths) - 1:
-        return linear_hessian_ranks_with_bias(
-            widths, centred, residual, mean_residual_is_zero=is_zero, effective_output_dim=seen
-        )
-    return partial_bias.hessian_ranks(
-        widths,
-        biased,
-        input_rank,
-        centred_input_rank=centred,
-        residual_rank=residual,
-        uncentred_residual_rank=facts.uncentred_residual_rank,
-        mean_residual_is_zero=is_zero,
-        effective_output_dim=seen,
-    )
-
-
-def _functional_claim(rank: int, biases: tuple[bool, ...], facts: DataFacts) -> RankValue:
+def _functional_claim(rank: int, biases: tuple[bool, ...], data: DataRanks) -> RankValue:
     if len(biases) == 1:
         return RankValue(rank, "exact", _ONE_LAYER)
-    if facts.mean_residual_is_zero or facts.residual_rank == 0:
+    if data.mean_residual_is_zero or data.residual_rank == 0:
         return RankValue(rank, "exact", _NO_MEAN)
     if not any(biases[:-1]):
         return RankValue(rank, "exact", _LAST_BIAS)
     return (_ALL_BIASES[0] if all(biases) else _SOME_BIASES).value(rank)
 
 
-def _loss_claim(rank: int, biases: tuple[bool, ...], facts: DataFacts) -> RankValue:
-    if len(biases) == 1 or facts.residual_rank == 0:
+def _loss_claim(rank: int, biases: tuple[bool, ...], data: DataRanks) -> RankValue:
+    if len(biases) == 1 or data.residual_rank == 0:
         return RankValue(rank, "exact", _ONE_LAYER if len(biases) == 1 else _NO_MEAN)
-    if facts.mean_residual_is_zero and biases[-1]:
+    if data.mean_residual_is_zero and biases[-1]:
         return RankValue(rank, "exact", _NO_MEAN)
     return (_ALL_BIASES[1] if all(biases) else _SOME_BIASES).value(rank)
 
 
-def _non_linear_claims(network: FullyConnected, widths: Widths, facts: DataFacts) -> Claims:
+def _non_linear_claims(network: FullyConnected, widths: Widths, data: DataRanks) -> Claims:
     """Upper bounds; with a bias in the first layer it is the centred rank of the inputs that reaches its weights."""
     first, *_ = network.biases
-    rank = facts.centred_input_rank if first or facts.input_rank is None else facts.input_rank
-    outputs, biases = facts.effective_output_dim, network.biases
-    reachable = activation_bounds.reachable_parameters_upper_bound(widths, rank, biases, effective_output_dim=outputs)
+    rank = data.centred_input_rank if first or data.input_rank is None else data.input_rank
+    outputs, biases = data.effective_output_dim, network.biases
+    reachable = activations.reachable_parameters_upper_bound(widths, rank, biases, effective_output_dim=outputs)
     outer, functional, loss = ([RankValue(reachable, "upper_bound", _REACHABLE)] for _ in range(3))
-    if network.activation in activation_bounds.POSITIVELY_HOMOGENEOUS:
-        fewer = activation_bounds.rescaling_upper_bound(widths, rank, biases, effective_output_dim=outputs)
+    if is_homogeneous(network.activation):
+        fewer = activations.rescaling_upper_bound(widths, rank, biases, effective_output_dim=outputs)
         outer.append(RankValue(fewer, "upper_bound", _RESCALING))
         if network.num_layers == 2:
             unitwise = 2 * widths[1] * min(rank + first, outputs)

@@ -34,9 +34,19 @@ from hessmap.theory.functions.networks import Layer, squared_norm
 class NormSplit:
     """||W||^2 = ||W_g||^2 + (the layers inside the bottleneck) + ||W_h||^2.
 
-    ``start`` and ``end`` are the first and the last representation (1 leaves the first layer) of the block of
-    neighbouring ones that have the least rank ``rank``: L_g = ``start`` layers lead to it, L_h = ``num_layers`` -
-    ``end`` follow, and those between map k dimensions to k dimensions.
+    Attributes:
+        num_layers: Number of layers.
+        rank: Least rank of the representations.
+        start: First representation of the bottleneck (1 is the output of the first layer).
+        end: Last representation of the bottleneck.
+        before: Squared norm of the layers before the bottleneck.
+        inside: Squared norm of the layers inside it.
+        behind: Squared norm of the layers after it.
+
+    Notes:
+        ``start`` and ``end`` are the first and the last representation (1 leaves the first layer) of the block of
+        neighbouring ones that have the least rank ``rank``: L_g = ``start`` layers lead to it, L_h = ``num_layers`` -
+        ``end`` follow, and those between map k dimensions to k dimensions.
     """
 
     num_layers: int
@@ -70,14 +80,26 @@ class NormSplit:
 def norm_split(squared_norms: Sequence[float], ranks: Sequence[int]) -> NormSplit:
     """Where the bottleneck of a network begins and ends, and what each part of its parameters costs.
 
-    ``squared_norms`` has ||W_l||^2 + ||b_l||^2 of every layer, ``ranks`` the dimension of what leaves every layer but
-    the last. Of several blocks of least rank the longest counts, of equally long ones the first. Kind of truth: an
-    identity of sums; that the inside costs k a layer is what the paper expects of minima.
-    Reference: Jacot 2023, section 4, discussion (the rescaled norm with L_g and L_h).
+    Args:
+        squared_norms: ||W_l||^2 + ||b_l||^2 of every layer.
+        ranks: Dimension of the output of every layer except the last.
 
-    >>> split = norm_split([9.0, 2.5, 2.0, 2.0, 4.0], ranks=[5, 2, 2, 2])
-    >>> split.start, split.end, split.inside_per_layer, split.above_rank
-    (2, 4, 2.0, 9.5)
+    Returns:
+        The three parts of the squared norm.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``squared_norms`` has ||W_l||^2 + ||b_l||^2 of every layer, ``ranks`` the dimension of what leaves every layer
+        but the last. Of several blocks of least rank the longest counts, of equally long ones the first. Kind of
+        result: an identity of sums; that the inside costs k a layer is what the paper expects of minima. Reference:
+        Jacot 2023, section 4, discussion (the rescaled norm with L_g and L_h).
+
+    Example:
+        >>> split = norm_split([9.0, 2.5, 2.0, 2.0, 4.0], ranks=[5, 2, 2, 2])
+        >>> split.start, split.end, split.inside_per_layer, split.above_rank
+        (2, 4, 2.0, 9.5)
     """
     must = "there must be a rank for every layer but the last"
     require(len(squared_norms) == len(ranks) + 1 >= 2, must, f"got {len(squared_norms)} norms and {len(ranks)} ranks")
@@ -112,11 +134,20 @@ Floats = NDArray[np.float64]
 def linear_representation_cost(matrix: ArrayLike, num_layers: int) -> float:
     """min ||W_L||^2 + .. + ||W_1||^2 over all W_L .. W_1 = A: L times the sum of s^(2/L), s the singular values of A.
 
-    Kind of truth: theorem, for hidden widths of at least the rank of A. Divided by L it tends to the rank of A as the
-    depth L grows. Singular values below n eps of the largest count as zeros: their powers would not be small.
+    Args:
+        matrix: The end-to-end matrix A.
+        num_layers: Number of layers L.
 
-    >>> round(linear_representation_cost([[3.0, 0.0], [0.0, 1.0]], num_layers=2), 12)    # twice the nuclear norm
-    8.0
+    Returns:
+        The cost.
+
+    Notes:
+        Theorem, for hidden widths of at least the rank of A. Divided by L it tends to the rank of A as the depth L
+        grows. Singular values below n eps of the largest count as zeros: their powers would not be small.
+
+    Example:
+        >>> round(linear_representation_cost([[3.0, 0.0], [0.0, 1.0]], num_layers=2), 12)    # twice the nuclear norm
+        8.0
     """
     return num_layers * schatten_quasi_norm(_singular_values(matrix), num_layers)
 
@@ -124,8 +155,19 @@ def linear_representation_cost(matrix: ArrayLike, num_layers: int) -> float:
 def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
     """The sum of s^(2/L), the power 2/L of the Schatten-2/L quasi-norm; zeros count nothing.
 
-    >>> schatten_quasi_norm([4.0, 0.0], num_layers=4)
-    2.0
+    Args:
+        singular_values: Singular values of the end-to-end matrix.
+        num_layers: Number of layers L.
+
+    Returns:
+        The sum.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> schatten_quasi_norm([4.0, 0.0], num_layers=4)
+        2.0
     """
     require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
     values = np.asarray(singular_values, dtype=np.float64)
@@ -138,12 +180,23 @@ def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
 def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:
     """W_1, .., W_L with W_L .. W_1 = A that attain the cost: S^(1/L) V^T, then S^(1/L), at last U S^(1/L).
 
-    Directions of singular value zero (below n eps of the largest) are left out, so the hidden width is the rank of A;
-    a matrix of zeros gets hidden width 1.
+    Args:
+        matrix: The end-to-end matrix A.
+        num_layers: Number of layers L.
 
-    >>> factors = balanced_factors([[0.0, 8.0]], num_layers=3)
-    >>> [float(np.square(factor).sum().round(9)) for factor in factors]
-    [4.0, 4.0, 4.0]
+    Returns:
+        The L factors, first layer first.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        Directions of singular value zero (below n eps of the largest) are left out, so the hidden width is the rank of
+        A; a matrix of zeros gets hidden width 1.
+
+        >>> factors = balanced_factors([[0.0, 8.0]], num_layers=3)
+        >>> [float(np.square(factor).sum().round(9)) for factor in factors]
+        [4.0, 4.0, 4.0]
     """
     require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
     array = _matrix(matrix)
@@ -160,12 +213,26 @@ def balance_defect_prediction(defect: ArrayLike, ridge: float, time: float) -> F
     """D(t) = D(0) e^(-4 ridge t) under the gradient flow of C(f_W) + ridge ||W||^2, D = ||W_(l+1)||^2 - ||W_l||^2 -
     ||b_l||^2, of layers or of single units.
 
-    Exact for homogeneous activations and any C: scaling what enters a unit by c and what leaves it by 1/c leaves the
-    function alone, so the gradient of C does not move D, and the ridge takes 2 ridge W from each weight. At a local
-    minimum D is therefore 0. Reference: Jacot 2023, Proposition 12 (the minimum); the law in time is stronger.
+    Args:
+        defect: Balance defect D(0).
+        ridge: Ridge, the strength of the penalty.
+        time: Time of the gradient flow.
 
-    >>> balance_defect_prediction(2.0, ridge=0.25, time=1.0).round(6).item()
-    0.735759
+    Returns:
+        D(t).
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        Exact for homogeneous activations and any C: scaling what enters a unit by c and what leaves it by 1/c leaves
+        the function alone, so the gradient of C does not move D, and the ridge takes 2 ridge W from each weight. At a
+        local minimum D is therefore 0. Reference: Jacot 2023, Proposition 12 (the minimum); the law in time is
+        stronger.
+
+    Example:
+        >>> balance_defect_prediction(2.0, ridge=0.25, time=1.0).round(6).item()
+        0.735759
     """
     require(ridge >= 0, "ridge must not be negative", f"got {ridge}")
     require(time >= 0, "time must not be negative", f"got {time}")
@@ -194,10 +261,17 @@ def _matrix(matrix: ArrayLike) -> Floats:
 class RecoveryDepths:
     """Where rank recovery is expected, and what is proved; both from ``least_depth`` on, where k L + C holds.
 
-    ``expected`` = (first, last) or None: from the first depth at which the bound k + C / L is below k + 1, to the last
-    at which k L + C is below the cost L + C_N of the rank-one interpolator that was built. An expectation: it compares
-    two upper bounds. ``proved`` = (first, last) or None: depths at which the true function costs less than the lower
-    bound for EVERY rank-one interpolator, so that no global minimum of small ridge has bottleneck rank 1.
+    Attributes:
+        true_rank: Rank k of the function.
+        least_depth: Least depth at which a network of cost k L + C is known.
+        expected: First and last depth at which recovery is expected, or None.
+        proved: First and last depth at which the function of rank one is proved to cost more, or None.
+
+    Notes:
+        ``expected`` = (first, last) or None: from the first depth at which the bound k + C / L is below k + 1, to the
+        last at which k L + C is below the cost L + C_N of the rank-one interpolator that was built. An expectation: it
+        compares two upper bounds. ``proved`` = (first, last) or None: depths at which the true function costs less than
+        the lower bound for EVERY rank-one interpolator, so that no global minimum of small ridge has bottleneck rank 1.
     """
 
     true_rank: int
@@ -217,16 +291,32 @@ def recovery_depths(
 ) -> RecoveryDepths:
     """Both ranges from k, C (``cost_constant``), C_N (``rank_one_constant``) and path / diameter (Proposition 10).
 
-    ``least_depth`` is the least depth at which a network of cost k L + C is known: one more than the layers of the
-    network that ``cost_constant`` was given. Below it k L + C bounds nothing, and may even be negative.
+    Args:
+        true_rank: Rank k of the function.
+        constant: C of ``cost_constant``.
+        rank_one_constant: C_N of ``rank_one_constant``.
+        rank_one_slope: Path / diameter of ``rank_one_lower_bound``.
+        least_depth: Least depth at which a network of cost k L + C is known.
+        largest: Largest depth to consider. Defaults to 10000.
 
-    Too shallow, k + C / L >= k + 1 leaves room for another unit of rank (Proposition 3); too deep, k L + C > L + C_N
-    makes rank one cheaper. ``proved`` asks for k L + C < L slope^(2/L): it needs a slope above k^(L/2), which takes
-    many samples. In u = 1/L the difference slope^(2u) - k - C u is convex and, for k > 1, negative at u = 0: it changes
-    its sign once, so that the proved depths are all those up to a last one.
+    Returns:
+        Both ranges of depths.
 
-    >>> recovery_depths(true_rank=2, constant=5.0, rank_one_constant=45.0, rank_one_slope=100.0, least_depth=4)
-    RecoveryDepths(true_rank=2, least_depth=4, expected=(6, 39), proved=(4, 10))
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``least_depth`` is the least depth at which a network of cost k L + C is known: one more than the layers of the
+        network that ``cost_constant`` was given. Below it k L + C bounds nothing, and may even be negative.
+
+        Too shallow, k + C / L >= k + 1 leaves room for another unit of rank (Proposition 3); too deep, k L + C > L +
+        C_N makes rank one cheaper. ``proved`` asks for k L + C < L slope^(2/L): it needs a slope above k^(L/2), which
+        takes many samples. In u = 1/L the difference slope^(2u) - k - C u is convex and, for k > 1, negative at u = 0:
+        it changes its sign once, so that the proved depths are all those up to a last one.
+
+    Example:
+        >>> recovery_depths(true_rank=2, constant=5.0, rank_one_constant=45.0, rank_one_slope=100.0, least_depth=4)
+        RecoveryDepths(true_rank=2, least_depth=4, expected=(6, 39), proved=(4, 10))
     """
     require(true_rank >= 1, "true_rank must be at least 1", f"got {true_rank}")
     require(rank_one_slope >= 0, "rank_one_slope must not be negative", f"got {rank_one_slope}")
@@ -249,7 +339,12 @@ LARGEST_EXACT = 13
 
 @dataclass(frozen=True)
 class PathLength:
-    """The length of the shortest path that visits every point once, or a lower bound on it."""
+    """The length of the shortest path that visits every point once, or a lower bound on it.
+
+    Attributes:
+        value: The length.
+        kind: "exact" or "lower_bound".
+    """
 
     value: float
     kind: Literal["exact", "lower_bound"]
@@ -258,13 +353,21 @@ class PathLength:
 def shortest_path(points: ArrayLike, *, largest_exact: int = LARGEST_EXACT) -> PathLength:
     """The length of the shortest open path through all points (the travelling salesman who need not come home).
 
-    Exact up to ``largest_exact`` points, by Held & Karp 1962: 2^N N^2 steps. Beyond, the length of the minimum spanning
-    tree: a path is a spanning tree, so that no path is shorter.
+    Args:
+        points: Points, one per row.
+        largest_exact: Largest number of points for which the exact path is computed. Defaults to 13.
 
-    >>> shortest_path([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
-    PathLength(value=3.0, kind='exact')
-    >>> shortest_path([[0.0], [2.0], [5.0]], largest_exact=2)
-    PathLength(value=5.0, kind='lower_bound')
+    Returns:
+        The length, exact or a lower bound.
+
+    Example:
+        Exact up to ``largest_exact`` points, by Held & Karp 1962: 2^N N^2 steps. Beyond, the length of the minimum
+        spanning tree: a path is a spanning tree, so that no path is shorter.
+
+        >>> shortest_path([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
+        PathLength(value=3.0, kind='exact')
+        >>> shortest_path([[0.0], [2.0], [5.0]], largest_exact=2)
+        PathLength(value=5.0, kind='lower_bound')
     """
     distances = _distances(points)
     if len(distances) <= largest_exact:
@@ -275,8 +378,15 @@ def shortest_path(points: ArrayLike, *, largest_exact: int = LARGEST_EXACT) -> P
 def diameter(points: ArrayLike) -> float:
     """The largest distance between two of the points.
 
-    >>> diameter([[0.0], [1.0], [3.0]])
-    3.0
+    Args:
+        points: Points, one per row.
+
+    Returns:
+        The diameter.
+
+    Example:
+        >>> diameter([[0.0], [1.0], [3.0]])
+        3.0
     """
     return float(_distances(points).max())
 
@@ -329,7 +439,15 @@ def _spanning_tree(distances: Floats) -> float:
 
 @dataclass(frozen=True)
 class RankOneBound:
-    """``slope`` = path / diameter bounds ||Jf|| from below at some point of the hull of the inputs."""
+    """``slope`` = path / diameter bounds ||Jf|| from below at some point of the hull of the inputs.
+
+    Attributes:
+        path: Shortest path through the outputs.
+        diameter: Diameter of the inputs.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+    """
 
     path: PathLength
     diameter: float
@@ -348,13 +466,26 @@ class RankOneBound:
 def rank_one_lower_bound(inputs: ArrayLike, outputs: ArrayLike, *, largest_exact: int = LARGEST_EXACT) -> RankOneBound:
     """A function h(g(x)) with scalar g that maps inputs to outputs has a Jacobian of norm at least path / diameter.
 
-    ``path`` is the shortest open path through the outputs (exact up to ``largest_exact`` samples, else the length of
-    the minimum spanning tree, which is no longer), ``diameter`` that of the inputs. Kind of truth: theorem, on a domain
-    that contains the convex hull of the inputs. Reference: Jacot 2023, Proposition 10.
+    Args:
+        inputs: Inputs, one row per sample.
+        outputs: Outputs, one row per sample.
+        largest_exact: Largest number of points for which the exact path is computed. Defaults to 13.
 
-    >>> bound = rank_one_lower_bound([[0.0], [1.0], [2.0]], [[0.0], [4.0], [0.0]])
-    >>> bound.slope, bound.squared_norm(num_layers=2)
-    (2.0, 4.0)
+    Returns:
+        Path and diameter; their ratio is the bound.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``path`` is the shortest open path through the outputs (exact up to ``largest_exact`` samples, else the length
+        of the minimum spanning tree, which is no longer), ``diameter`` that of the inputs. Kind of result: theorem, on
+        a domain that contains the convex hull of the inputs. Reference: Jacot 2023, Proposition 10.
+
+    Example:
+        >>> bound = rank_one_lower_bound([[0.0], [1.0], [2.0]], [[0.0], [4.0], [0.0]])
+        >>> bound.slope, bound.squared_norm(num_layers=2)
+        (2.0, 4.0)
     """
     given, wanted = _rows(inputs), _rows(outputs)
     require(len(given) == len(wanted), "inputs and outputs must pair up", f"there are {len(given)} and {len(wanted)}")
@@ -364,14 +495,29 @@ def rank_one_lower_bound(inputs: ArrayLike, outputs: ArrayLike, *, largest_exact
 
 
 def rank_one_network(inputs: ArrayLike, outputs: ArrayLike, direction: ArrayLike) -> list[Layer]:
-    """A ReLU network of three layers and bottleneck width 1 that interpolates: t = u . x + c, then a polygon through
-    the outputs in the order of t.
+    """A ReLU network of three layers and bottleneck width 1 that interpolates: t = u .
 
-    Every kink has its incoming and outgoing weight balanced. Two samples with the same t and other outputs are refused.
+    Args:
+        inputs: Inputs, one row per sample.
+        outputs: Outputs, one row per sample.
+        direction: Direction u of t = u . x + c.
 
-    >>> layers = rank_one_network([[0.0], [1.0], [3.0]], [[0.0], [2.0], [2.0]], direction=[1.0])
-    >>> [layer.weight.shape for layer in layers]
-    [(1, 1), (2, 1), (1, 2)]
+    Returns:
+        The three layers.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        x + c, then a polygon through the outputs in the order of t.
+
+    Example:
+        Every kink has its incoming and outgoing weight balanced. Two samples with the same t and other outputs are
+        refused.
+
+        >>> layers = rank_one_network([[0.0], [1.0], [3.0]], [[0.0], [2.0], [2.0]], direction=[1.0])
+        >>> [layer.weight.shape for layer in layers]
+        [(1, 1), (2, 1), (1, 2)]
     """
     given, wanted = _rows(inputs), _rows(outputs)
     unit = np.asarray(direction, dtype=np.float64)
@@ -396,8 +542,20 @@ def rank_one_network(inputs: ArrayLike, outputs: ArrayLike, direction: ArrayLike
 def rank_one_constant(inputs: ArrayLike, outputs: ArrayLike, directions: Sequence[ArrayLike]) -> float:
     """C_N with ||W||^2 <= L + C_N for some interpolator of bottleneck rank 1 at every depth L >= 3, by construction.
 
-    The best over the given directions: identity layers of one unit go between the first and the second layer of
-    ``rank_one_network``. Kind of truth: upper bound. Reference: Jacot 2023, Proposition 2.
+    Args:
+        inputs: Inputs, one row per sample.
+        outputs: Outputs, one row per sample.
+        directions: Directions u to try.
+
+    Returns:
+        C_N.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        The best over the given directions: identity layers of one unit go between the first and the second layer of
+        ``rank_one_network``. Kind of result: upper bound. Reference: Jacot 2023, Proposition 2.
     """
     require(len(directions) > 0, "there must be at least one direction", "the list is empty")
     return min(squared_norm(rank_one_network(inputs, outputs, direction)) - 3 for direction in directions)

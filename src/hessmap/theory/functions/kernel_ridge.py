@@ -26,13 +26,27 @@ _KERNELS: dict[str, tuple[Callable[[Floats], Floats], Callable[[Floats], Floats]
 def kernel_ridge_jacobian_rank(input_dim: int, num_samples: int, output_dim: int, affine_dim: int) -> int:
     """min(d_in, N, d_out, 1 + dim aff(X)): the rank of the Jacobian of f at a generic point outside of aff(X).
 
-    ``affine_dim`` is the dimension of the affine hull of the inputs, the rank of the centred inputs; the outputs are
-    generic. Reference: Jacot 2023, appendix D.1, prints min(rank X + 1, N, d_out); corrected: d_in is missing (inputs
-    that span R^d give at most d), and rank X + 1 fails for inputs in an affine plane off the origin: in R^4 they have
-    rank 3 and give 3, not 4.
+    Args:
+        input_dim: Number of inputs.
+        num_samples: Number of samples N.
+        output_dim: Number of outputs.
+        affine_dim: Dimension of the affine hull of the inputs, the rank of the centred inputs.
 
-    >>> kernel_ridge_jacobian_rank(input_dim=4, num_samples=10, output_dim=5, affine_dim=1)
-    2
+    Returns:
+        The rank.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``affine_dim`` is the dimension of the affine hull of the inputs, the rank of the centred inputs; the outputs
+        are generic. Reference: Jacot 2023, appendix D.1, prints min(rank X + 1, N, d_out); corrected: d_in is missing
+        (inputs that span R^d give at most d), and rank X + 1 fails for inputs in an affine plane off the origin: in R^4
+        they have rank 3 and give 3, not 4.
+
+    Example:
+        >>> kernel_ridge_jacobian_rank(input_dim=4, num_samples=10, output_dim=5, affine_dim=1)
+        2
     """
     sizes = {"input_dim": input_dim, "num_samples": num_samples, "output_dim": output_dim}
     for name, size in sizes.items():
@@ -46,15 +60,34 @@ def kernel_ridge_jacobian_rank(input_dim: int, num_samples: int, output_dim: int
 def printed_kernel_ridge_jacobian_rank(num_samples: int, output_dim: int, input_rank: int) -> int:
     """The formula as printed, min(rank X + 1, N, d_out); wrong where ``kernel_ridge_jacobian_rank`` differs.
 
-    >>> printed_kernel_ridge_jacobian_rank(num_samples=20, output_dim=8, input_rank=5)    # in R^5: 5 is right
-    6
+    Args:
+        num_samples: Number of samples N.
+        output_dim: Number of outputs.
+        input_rank: Rank of the inputs X.
+
+    Returns:
+        The rank.
+
+    Example:
+        >>> printed_kernel_ridge_jacobian_rank(num_samples=20, output_dim=8, input_rank=5)    # in R^5: 5 is right
+        6
     """
     return min(input_rank + 1, num_samples, output_dim)
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRidge:
-    """f(x) = K(x, X) (K(X, X) + ridge I)^(-1) Y with a radial kernel k(||x - y|| / width)."""
+    """f(x) = K(x, X) (K(X, X) + ridge I)^(-1) Y with a radial kernel k(||x - y|| / width).
+
+    Attributes:
+        inputs: Inputs, one row per sample.
+        coefficients: (K(X, X) + ridge I)^(-1) Y.
+        kernel: Name of the kernel.
+        width: Length scale of the radial kernel.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+    """
 
     inputs: Floats
     coefficients: Floats
@@ -84,9 +117,23 @@ def kernel_ridge(
 ) -> KernelRidge:
     """The predictor fitted to the samples.
 
-    >>> fit = kernel_ridge([[0.0], [1.0]], [[0.0], [1.0]], ridge=1e-12)
-    >>> fit([[1.0]]).round(6)
-    array([[1.]])
+    Args:
+        inputs: Inputs, one row per sample.
+        outputs: Outputs, one row per sample.
+        ridge: Ridge, the strength of the penalty.
+        kernel: Name of the kernel. Defaults to "gaussian".
+        width: Length scale of the radial kernel. Defaults to 1.0.
+
+    Returns:
+        The predictor.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> fit = kernel_ridge([[0.0], [1.0]], [[0.0], [1.0]], ridge=1e-12)
+        >>> fit([[1.0]]).round(6)
+        array([[1.]])
     """
     require_name("kernel", kernel, _KERNELS)
     require(ridge > 0 and width > 0, "ridge and width must be positive", f"got {ridge} and {width}")

@@ -27,7 +27,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """z = weight a + bias; a ReLU follows every layer but the last."""
+    """z = weight a + bias; a ReLU follows every layer but the last.
+
+    Attributes:
+        weight: Weight matrix of the layer.
+        bias: Bias vector of the layer.
+    """
 
     weight: Floats
     bias: Floats
@@ -56,8 +61,15 @@ def as_layers(layers: Sequence[tuple[ArrayLike, ArrayLike | None] | Layer]) -> l
 def squared_norm(layers: Sequence[Layer]) -> float:
     """||W||^2, weights and biases.
 
-    >>> squared_norm([Layer(np.array([[3.0, 0.0]]), np.array([4.0]))])
-    25.0
+    Args:
+        layers: Layers of a network.
+
+    Returns:
+        ||W||^2.
+
+    Example:
+        >>> squared_norm([Layer(np.array([[3.0, 0.0]]), np.array([4.0]))])
+        25.0
     """
     return float(sum(layer.squared_norm for layer in layers))
 
@@ -91,7 +103,13 @@ GivenLayers = Sequence[tuple[ArrayLike, ArrayLike | None] | Layer]
 @dataclass(frozen=True, eq=False)
 class DeepenedNetwork:
     """``layers`` represent the given function on the box; ``inner_dim`` is the width of what was inserted behind layer
-    ``opened_layer`` (from 0)."""
+    ``opened_layer`` (from 0).
+
+    Attributes:
+        layers: Layers of the deeper network.
+        inner_dim: Width of the layers that were inserted.
+        opened_layer: Index (from 0) of the layer that was opened.
+    """
 
     layers: tuple[Layer, ...]
     inner_dim: int
@@ -106,13 +124,27 @@ class DeepenedNetwork:
 def deepened_network(layers: GivenLayers, num_layers: int, low: ArrayLike, high: ArrayLike) -> DeepenedNetwork:
     """A ReLU network of ``num_layers`` layers equal to the given one for all inputs between ``low`` and ``high``.
 
-    One layer z = W a + b is opened: W = U S V^T of rank k becomes m layers S^(1/m) V^T, S^(1/m), .., U S^(1/m), moved
-    by a bias into the positive orthant, where ReLU is the identity. For large m the middle costs k per layer. The layer
-    to open is the one that gives the smallest squared norm.
+    Args:
+        layers: Layers of a network.
+        num_layers: Number of layers of the result.
+        low: Lower corner of the box of inputs.
+        high: Upper corner of the box of inputs.
 
-    >>> narrow = deepened_network([([[1.0]], None), ([[4.0]], None)], num_layers=3, low=[-1.0], high=[1.0])
-    >>> narrow.inner_dim, len(narrow.layers)
-    (1, 3)
+    Returns:
+        The deeper network.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        One layer z = W a + b is opened: W = U S V^T of rank k becomes m layers S^(1/m) V^T, S^(1/m), .., U S^(1/m),
+        moved by a bias into the positive orthant, where ReLU is the identity. For large m the middle costs k per layer.
+        The layer to open is the one that gives the smallest squared norm.
+
+    Example:
+        >>> narrow = deepened_network([([[1.0]], None), ([[4.0]], None)], num_layers=3, low=[-1.0], high=[1.0])
+        >>> narrow.inner_dim, len(narrow.layers)
+        (1, 3)
     """
     openings = _openings(layers, low, high)
     given = [opening.layer for opening in openings]
@@ -128,13 +160,27 @@ def deepened_network(layers: GivenLayers, num_layers: int, low: ArrayLike, high:
 def cost_constant(layers: GivenLayers, inner_dim: int, low: ArrayLike, high: ArrayLike) -> float:
     """C with representation cost <= k L + C at every depth L above the network's own, k the ``inner_dim``.
 
-    Kind of truth: upper bound by construction. A layer of rank k with singular values s, opened into m, costs
-    m sum s^(2/m) <= m k + sum (s^2 - 1), because s^(2u) is convex in u; the shift into the positive orthant costs at
-    most max(1, s) times the square of the unscaled one, and what takes it back is the same for every m.
-    Reference: Jacot 2023, Proposition 5.
+    Args:
+        layers: Layers of a network.
+        inner_dim: Inner dimension k of the function.
+        low: Lower corner of the box of inputs.
+        high: Upper corner of the box of inputs.
 
-    >>> cost_constant([([[1.0]], None), ([[1.0]], None)], inner_dim=1, low=[0.0], high=[1.0])
-    0.0
+    Returns:
+        C.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        Kind of result: upper bound by construction. A layer of rank k with singular values s, opened into m, costs m
+        sum s^(2/m) <= m k + sum (s^2 - 1), because s^(2u) is convex in u; the shift into the positive orthant costs at
+        most max(1, s) times the square of the unscaled one, and what takes it back is the same for every m. Reference:
+        Jacot 2023, Proposition 5.
+
+    Example:
+        >>> cost_constant([([[1.0]], None), ([[1.0]], None)], inner_dim=1, low=[0.0], high=[1.0])
+        0.0
     """
     openings = _openings(layers, low, high)
     total = sum(opening.layer.squared_norm for opening in openings)
@@ -210,13 +256,24 @@ _SINGLE_IN, _SINGLE_OUT = np.array([[1.0], [-1.0]]), np.array([[1.0, -1.0]])  # 
 def piecewise_linear_network(maxima: Sequence[Maximum]) -> list[Layer]:
     """A ReLU network for the sum of factor_i * max_j (slope_ij . x + offset_ij), of depth ceil(log2 p) + 1.
 
-    p is the largest number of pieces of a maximum: n + 1 is enough for every continuous piecewise linear function on
-    R^n, so that ceil(log2(n + 1)) + 1 layers are. Kind of truth: construction.
-    Reference: Jacot 2023, Corollary 1 and Remark 1 (after Arora et al. 2018, Theorem 2.1).
+    Args:
+        maxima: The terms factor_i max_j (slope_ij . x + offset_ij).
 
-    >>> layers = piecewise_linear_network([(1.0, [[1.0], [-1.0]], [0.0, 0.0])])    # |x|
-    >>> len(layers), [layer.weight.shape for layer in layers]
-    (2, [(3, 1), (1, 3)])
+    Returns:
+        The layers of the network.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        p is the largest number of pieces of a maximum: n + 1 is enough for every continuous piecewise linear function
+        on R^n, so that ceil(log2(n + 1)) + 1 layers are. Kind of result: construction. Reference: Jacot 2023, Corollary
+        1 and Remark 1 (after Arora et al. 2018, Theorem 2.1).
+
+    Example:
+        >>> layers = piecewise_linear_network([(1.0, [[1.0], [-1.0]], [0.0, 0.0])])    # |x|
+        >>> len(layers), [layer.weight.shape for layer in layers]
+        (2, [(3, 1), (1, 3)])
     """
     require(len(maxima) > 0, "there must be at least one maximum", "the list is empty")
     pieces = [np.atleast_2d(np.asarray(slopes, dtype=np.float64)) for _, slopes, _ in maxima]
@@ -237,11 +294,22 @@ def piecewise_linear_network(maxima: Sequence[Maximum]) -> list[Layer]:
 def leaky_network(layers: Sequence[tuple[ArrayLike, ArrayLike | None] | Layer], slope: float) -> list[Layer]:
     """The same function as a ReLU network's with units sigma_a, x for x >= 0 and a x below: twice the hidden units.
 
-    (x)_+ = (sigma_a(x) + a sigma_a(-x)) / (1 - a^2) for every hidden unit. Reference: Jacot 2023, proof of Corollary 1,
-    which prints a minus (see ``relu_from_leaky``).
+    Args:
+        layers: Layers of a network.
+        slope: Slope a for negative inputs.
 
-    >>> [layer.weight.tolist() for layer in leaky_network([([[1.0]], None), ([[3.0]], None)], slope=0.5)]
-    [[[1.0], [-1.0]], [[4.0, 2.0]]]
+    Returns:
+        The layers of the network.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        (x)_+ = (sigma_a(x) + a sigma_a(-x)) / (1 - a^2) for every hidden unit. Reference: Jacot 2023, proof of
+        Corollary 1, which prints a minus (see ``relu_from_leaky``).
+
+        >>> [layer.weight.tolist() for layer in leaky_network([([[1.0]], None), ([[3.0]], None)], slope=0.5)]
+        [[[1.0], [-1.0]], [[4.0, 2.0]]]
     """
     require(-1 < slope < 1, "the slope must lie between -1 and 1", f"got {slope}")
     given = as_layers(layers)
@@ -279,12 +347,20 @@ def _diagonal(blocks: Sequence[Floats]) -> Floats:
 def cross_map(points: ArrayLike) -> Floats:
     """f(x) = (sign(x_0) m, sign(x_1) m), m = min(|x_0|, |x_1|): Jacobian rank 1 where it exists, bottleneck rank 2.
 
-    It is the identity on the diagonal cross |x_0| = |x_1|, whose four arms do not embed in a line. Reference: Jacot
-    2023, Example 1, prints the larger of the two instead of the smaller; corrected: that function jumps across the
-    axes, from (1, 1) to (1, -1) at (1, 0), and is not piecewise linear (see ``printed_cross_map``).
+    Args:
+        points: Points, one per row.
 
-    >>> cross_map([[-2.0, 0.25]])
-    array([[-0.25,  0.25]])
+    Returns:
+        f at every point.
+
+    Notes:
+        It is the identity on the diagonal cross |x_0| = |x_1|, whose four arms do not embed in a line. Reference: Jacot
+        2023, Example 1, prints the larger of the two instead of the smaller; corrected: that function jumps across the
+        axes, from (1, 1) to (1, -1) at (1, 0), and is not piecewise linear (see ``printed_cross_map``).
+
+    Example:
+        >>> cross_map([[-2.0, 0.25]])
+        array([[-0.25,  0.25]])
     """
     values = _plane(points)
     return np.asarray(np.sign(values) * np.abs(values).min(axis=1, keepdims=True))
@@ -293,9 +369,19 @@ def cross_map(points: ArrayLike) -> Floats:
 def cross_map_jacobian(point: ArrayLike) -> Floats:
     """Its Jacobian off the axes and the diagonals.
 
-    >>> cross_map_jacobian([-2.0, 0.25])
-    array([[ 0., -1.],
-           [ 0.,  1.]])
+    Args:
+        point: The point.
+
+    Returns:
+        The Jacobian.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Example:
+        >>> cross_map_jacobian([-2.0, 0.25])
+        array([[ 0., -1.],
+               [ 0.,  1.]])
     """
     first, second = _plane(np.asarray(point, dtype=np.float64).reshape(1, -1))[0]
     must = "the point must lie off the axes and the diagonals"
@@ -310,16 +396,31 @@ def cross_map_jacobian(point: ArrayLike) -> Floats:
 def printed_cross_map(points: ArrayLike) -> Floats:
     """Example 1 as printed: (x_0, sign(x_1) |x_0|) if |x_0| >= |x_1|, else (sign(x_0) |x_1|, x_1). Not continuous.
 
-    >>> printed_cross_map([[1.0, 1e-12], [1.0, -1e-12]])
-    array([[ 1.,  1.],
-           [ 1., -1.]])
+    Args:
+        points: Points, one per row.
+
+    Returns:
+        The printed function at every point.
+
+    Example:
+        >>> printed_cross_map([[1.0, 1e-12], [1.0, -1e-12]])
+        array([[ 1.,  1.],
+               [ 1., -1.]])
     """
     values = _plane(points)
     return np.asarray(np.sign(values) * np.abs(values).max(axis=1, keepdims=True))
 
 
 def leaky_relu(values: ArrayLike, slope: float) -> Floats:
-    """sigma_a(x) = x for x >= 0 and a x below."""
+    """sigma_a(x) = x for x >= 0 and a x below.
+
+    Args:
+        values: Values to map.
+        slope: Slope a for negative inputs.
+
+    Returns:
+        sigma_a of every value.
+    """
     array = np.asarray(values, dtype=np.float64)
     return np.where(array >= 0, array, slope * array)
 
@@ -327,10 +428,22 @@ def leaky_relu(values: ArrayLike, slope: float) -> Floats:
 def relu_from_leaky(values: ArrayLike, slope: float) -> Floats:
     """max(0, x) = (sigma_a(x) + a sigma_a(-x)) / (1 - a^2), for |a| < 1: two units of one kind make one of the other.
 
-    Reference: Jacot 2023, Corollary 1, prints a minus; corrected: that gives (1 + a^2) / (1 - a^2) x for x > 0.
+    Args:
+        values: Values to map.
+        slope: Slope a for negative inputs.
 
-    >>> relu_from_leaky([2.0, -3.0], slope=0.5).tolist()
-    [2.0, 0.0]
+    Returns:
+        max(0, x) of every value.
+
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        Reference: Jacot 2023, Corollary 1, prints a minus; corrected: that gives (1 + a^2) / (1 - a^2) x for x > 0.
+
+    Example:
+        >>> relu_from_leaky([2.0, -3.0], slope=0.5).tolist()
+        [2.0, 0.0]
     """
     require(-1 < slope < 1, "the slope must lie between -1 and 1", f"got {slope}")
     array = np.asarray(values, dtype=np.float64)

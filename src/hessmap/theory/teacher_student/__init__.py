@@ -1,8 +1,8 @@
 """Teacher and student on Gaussian inputs: population losses and Hessians, their spectra and ranks."""
 
 from hessmap.theory.teacher_student import two_layers as closed_forms
-from hessmap.theory.teacher_student.functions import ActivationFunction
 from hessmap.theory.teacher_student.network import TeacherStudent
+from hessmap.theory.teacher_student.quadrature import ActivationFunction
 from hessmap.theory.teacher_student.spectral_law import (
     LinearSpectrumLaw,
     MarchenkoPastur,

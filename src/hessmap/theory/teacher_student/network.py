@@ -1,4 +1,19 @@
-"""A student that learns a teacher on standard normal inputs: population loss, gradient and Hessian."""
+"""A student that learns a teacher on standard normal inputs: population loss, gradient and Hessian.
+
+The activations of teacher and student, and which Gaussian moments each has: in closed form or by quadrature.
+
+The parts of degree 0 and 1 of the Hessian at the teacher: why some of its eigenvalues are large.
+
+Expand the Jacobian J(x) of the outputs in Hermite polynomials of the inputs. Parts of different degree are orthogonal:
+
+    H_o = E[J^T J] = J0^T J0 + J1^T J1 + (higher degrees),  J0 = E[J] = d E[f],  J1 = E[J x^T] = d E[f x^T],
+
+every term positive semi-definite. J0 has one row for each output, J1 one for each output and input. By Weyl's
+inequalities the k-th eigenvalue of H_o is at least that of a part, and the (1 + rank)-th of H_o is at most the largest
+of all others: one eigenvalue away from the rest where a mean E[f] dominates (t + epsilon t^2), as many as inputs where
+the linear part does (erf), and not as many as hidden units, as printed in Section 5 of "A Teacher-Student Perspective
+on the Dynamics of Learning Near the Optimal Point".
+"""
 
 from __future__ import annotations
 
@@ -9,11 +24,14 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.errors import checked_count, require, short_text
+from hessmap.errors import InvalidInput, checked_count, require, sentence, short_text, unknown_name
+from hessmap.networks import Polynomial
 from hessmap.theory.teacher_student import deep_linear, two_layers
-from hessmap.theory.teacher_student.activations import Activation, activation_of, is_exact, moments_of
-from hessmap.theory.teacher_student.hermite_parts import hermite_jacobian
-from hessmap.theory.teacher_student.weights import Array, Weights, checked_weights
+from hessmap.theory.teacher_student.moments import ErrorFunction, GaussianMoments, PolynomialMoments
+from hessmap.theory.teacher_student.quadrature import ActivationFunction, Quadrature, by_name
+from hessmap.theory.teacher_student.rectifier import Rectifier
+from hessmap.theory.teacher_student.two_layers import units_of
+from hessmap.theory.teacher_student.weights import Array, Weights, as_array, checked_weights
 
 AnyWeights = Weights | Sequence[Any]
 
@@ -22,22 +40,35 @@ AnyWeights = Weights | Sequence[Any]
 class TeacherStudent:
     """Networks f(x) = W2 g(W1 x + b1) + b2 on inputs x ~ N(0, I), with the loss L = 1/2 E ||f(x) - f_teacher(x)||^2.
 
-    ``activation`` is "identity", "erf" (here erf(t / sqrt 2) = 2 Phi(t) - 1, as in the teacher-student literature, and
-    not the erf(t) of `hessmap.networks`), "relu", "leaky_relu", "tanh", "elu", "gelu", a `Polynomial`, the ascending
-    coefficients of one, such as (0, 1, Fraction(1, 2)), or an `ActivationFunction`. Identity and polynomials, erf and
-    the rectifiers are in closed form, with or without bias; the rest is quadrature in the plane of two units. Weights
-    that are all integers and fractions give fractions for polynomials, everything else is float64. ``hidden`` may be
-    a tuple of widths for deep networks that are linear.
+    Attributes:
+        inputs: Number of inputs.
+        hidden: Number of hidden units, or a tuple of widths for deep linear networks.
+        activation: A name, a ``Polynomial``, its coefficients (ascending) or an ``ActivationFunction``.
+        outputs: Number of outputs. Defaults to 1.
+        hidden_bias: Whether hidden units have a bias.
+        output_bias: Whether the output has a bias.
 
-    The student has these widths; a teacher may have another number of hidden units. Weights are `Weights`, or a
-    sequence (W1, W2) where there is no bias. Parameters are ordered as in ``FullyConnected.build``: W1 row by row, b1,
-    W2 row by row, b2.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> student = TeacherStudent(2, 1, activation=(0, 1, 1))
-    >>> print(student.population_hessian([[1, 0]], [2]).astype(int))
-    [[52  0 14]
-     [ 0 20  0]
-     [14  0  4]]
+    Notes:
+        ``activation`` is "identity", "erf" (here erf(t / sqrt 2) = 2 Phi(t) - 1, as in the teacher-student literature,
+        and not the erf(t) of `hessmap.networks`), "relu", "leaky_relu", "tanh", "elu", "gelu", a `Polynomial`, the
+        ascending coefficients of one, such as (0, 1, Fraction(1, 2)), or an `ActivationFunction`. Identity and
+        polynomials, erf and the rectifiers are in closed form, with or without bias; the rest is quadrature in the
+        plane of two units. Weights that are all integers and fractions give fractions for polynomials, everything else
+        is float64. ``hidden`` may be a tuple of widths for deep networks that are linear.
+
+        The student has these widths; a teacher may have another number of hidden units. Weights are `Weights`, or a
+        sequence (W1, W2) where there is no bias. Parameters are ordered as in ``FullyConnected.build``: W1 row by row,
+        b1, W2 row by row, b2.
+
+    Example:
+        >>> student = TeacherStudent(2, 1, activation=(0, 1, 1))
+        >>> print(student.population_hessian([[1, 0]], [2]).astype(int))
+        [[52  0 14]
+         [ 0 20  0]
+         [14  0  4]]
     """
 
     inputs: int
@@ -180,3 +211,97 @@ def _parts(given: AnyWeights) -> tuple[Sequence[Any], Sequence[Any]]:
     if isinstance(given, Weights):
         return given.layers, given.biases
     return given, [None] * len(given)
+
+
+Coefficients = tuple[Any, ...]
+Activation = str | Coefficients | ActivationFunction
+NAMES = ("identity", "erf", "relu", "leaky_relu", "tanh", "elu", "gelu")
+
+
+def activation_of(given: Any) -> Activation:
+    """A name, the ascending coefficients of a polynomial without zeros of highest order, or a function of the user.
+
+    >>> activation_of((0, 1, 0.5, 0))
+    (0.0, 1.0, 0.5)
+    >>> activation_of((0, 1))
+    'identity'
+    """
+    if isinstance(given, ActivationFunction) or (isinstance(given, str) and given in NAMES):
+        return given
+    if isinstance(given, str) and given.strip().startswith("polynomial"):
+        given = Polynomial.parse(given)
+    if isinstance(given, str):
+        raise unknown_name("activation", given, (*NAMES, "polynomial(...)"))
+    values = given.coefficients if isinstance(given, Polynomial) else given
+    if not isinstance(values, Sequence):
+        must = "activation must be a name, a Polynomial, its ascending coefficients or an ActivationFunction"
+        raise InvalidInput(sentence(must, f"got {given!r}"))
+    return _polynomial_coefficients(values)
+
+
+def _polynomial_coefficients(values: Sequence[Any]) -> Activation:
+    coefficients = as_array(values, "the coefficients of a polynomial activation").tolist()
+    while coefficients and coefficients[-1] == 0:
+        coefficients.pop()
+    must = "a polynomial activation must have degree at least 1"
+    remedy = "Give for example (0, 1, 0.5) for t + t^2/2"
+    require(len(coefficients) >= 2, must, f"the coefficients (ascending) are {tuple(values)}", remedy)
+    return "identity" if coefficients == [0, 1] else tuple(coefficients)
+
+
+def is_exact(activation: Activation) -> bool:
+    """Whether rational weights give rational results; float coefficients count as the fractions they are."""
+    return activation == "identity" or isinstance(activation, tuple)
+
+
+def moments_of(activation: Activation) -> GaussianMoments:
+    """The Gaussian moments of an activation and its derivatives."""
+    if isinstance(activation, ActivationFunction):
+        return Quadrature(activation)
+    if isinstance(activation, tuple):
+        return PolynomialMoments(activation)
+    closed: dict[str, GaussianMoments] = {
+        "identity": PolynomialMoments((0, 1)),
+        "erf": ErrorFunction(),
+        "relu": Rectifier(0.0),
+        "leaky_relu": Rectifier(0.01),
+    }
+    return closed[activation] if activation in closed else Quadrature(by_name(activation))
+
+
+def hermite_jacobian(moments: GaussianMoments, weights: Weights, degree: int) -> Array:
+    """J0 (outputs, parameters) or J1 (outputs * inputs, parameters) of a two-layer network."""
+    require(degree in (0, 1), "the degree must be 0 or 1", f"got {degree}")
+    require(not weights.batch, "a Jacobian must be of one network, not of a batch", "W1 has leading axes")
+    return _mean(moments, weights) if degree == 0 else _linear(moments, weights)
+
+
+def _mean(moments: GaussianMoments, weights: Weights) -> Array:
+    """d E[f_o]: W2_om E[g''] W_mn, W2_om E[g'], delta E[g], delta."""
+    units, outer = units_of(weights), weights.layers[1]
+    value, slope, curvature = (moments.single(order, units) for order in range(3))
+    eye = np.eye(len(outer), dtype=int)
+    parts = [outer[:, :, None] * (curvature[:, None] * units.rows)[None]]
+    if units.offsets is not None:
+        parts.append(outer * slope)
+    parts.append(eye[:, :, None] * value)
+    if weights.biases[1] is not None:
+        parts.append(eye * np.ones_like(outer[:1, :1]))
+    return np.concatenate([part.reshape(len(outer), -1) for part in parts], axis=1)
+
+
+def _linear(moments: GaussianMoments, weights: Weights) -> Array:
+    """d E[f_o x_q]: W2_om (E[g'] delta_nq + E[g'''] W_mn W_mq), W2_om E[g''] W_mq, delta E[g'] W_kq, 0."""
+    units, outer = units_of(weights), weights.layers[1]
+    rows = units.rows
+    slope, curvature, third = (moments.single(order, units) for order in (1, 2, 3))
+    eye = np.eye(rows.shape[1], dtype=int)
+    inner = slope[:, None, None] * eye + third[:, None, None] * rows[:, :, None] * rows[:, None, :]  # (m, n, q)
+    parts = [outer[:, None, :, None] * inner.transpose(2, 0, 1)[None]]  # (o, q, m, n)
+    if units.offsets is not None:
+        parts.append(outer[:, None, :] * (curvature[:, None] * rows).T[None])
+    outputs = np.eye(len(outer), dtype=int)
+    parts.append(outputs[:, None, :, None] * (slope[:, None] * rows).T[None, :, None, :])
+    if weights.biases[1] is not None:
+        parts.append(0 * outputs[:, None, :] * rows.T[None, :, :1])
+    return np.concatenate([part.reshape(len(outer) * rows.shape[1], -1) for part in parts], axis=1)

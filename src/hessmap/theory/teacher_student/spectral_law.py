@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hessmap.errors import require
-from hessmap.theory.conditions import checked_count
+from hessmap.theory.data_ranks import checked_count
 
 Floats = NDArray[np.float64]
 _HALVINGS = 80
@@ -108,16 +108,25 @@ def checked_order(order: Any) -> int:
 class MarchenkoPastur(SpectralLaw):
     """The limit of the eigenvalues of W^T W, W of Nh x Ni independent entries of mean 0 and variance ``scale`` / Ni.
 
-    With ``ratio`` = Nh / Ni = lam and a, b = scale (1 -+ sqrt lam)^2: the density sqrt((b-y)(y-a)) / (2 pi scale y) on
-    [a, b], of mass min(1, lam), and an atom at 0 of mass 1 - lam if lam < 1. The law of the non-zero eigenvalues has
-    max(1, lam) / lam times that density.
+    Attributes:
+        ratio: Nh / Ni.
+        scale: Variance of the entries times Ni.
 
-    Equation 15 of the teacher-student paper has scale 1 / Ni for entries of variance 1 / Ni; that is wrong: the scale
-    is 1 (the mean eigenvalue of W^T W is Nh / Ni, not Nh / Ni^2).
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> law = MarchenkoPastur(ratio=0.25)
-    >>> law.support, law.atom, law.mean
-    ((0.0, 2.25), (0.0, 0.75), 0.25)
+    Notes:
+        With ``ratio`` = Nh / Ni = lam and a, b = scale (1 -+ sqrt lam)^2: the density sqrt((b-y)(y-a)) / (2 pi scale y)
+        on [a, b], of mass min(1, lam), and an atom at 0 of mass 1 - lam if lam < 1. The law of the non-zero eigenvalues
+        has max(1, lam) / lam times that density.
+
+    Example:
+        Equation 15 of the teacher-student paper has scale 1 / Ni for entries of variance 1 / Ni; that is wrong: the
+        scale is 1 (the mean eigenvalue of W^T W is Nh / Ni, not Nh / Ni^2).
+
+        >>> law = MarchenkoPastur(ratio=0.25)
+        >>> law.support, law.atom, law.mean
+        ((0.0, 2.25), (0.0, 0.75), 0.25)
     """
 
     ratio: float
@@ -200,15 +209,28 @@ def _arcsine(value: Floats) -> Floats:
 def linear_eigenvalues(first: ArrayLike, second: ArrayLike, hidden_bias: ArrayLike | None = None) -> Floats:
     """The non-zero eigenvalues ||W2||^2 + eig(W1^T W1), one for each input, largest first.
 
-    Formula: with a hidden bias b, ||W2||^2 + eig([W1 b]^T [W1 b]), one more. All other eigenvalues are zero.
+    Args:
+        first: First weight W1.
+        second: Second weight W2.
+        hidden_bias: Hidden bias b. Defaults to none.
 
-    Proof: H = E[J^T J] with J = (W2 (x) x, W1 x), which has the non-zero eigenvalues of ||W2||^2 I + W1^T W1 on the
-    inputs, by exchanging the factors of J^T J. The teacher-student paper, Appendix A.3, finds the eigenvectors.
+    Returns:
+        The eigenvalues, descending.
 
-    By hand: W1 = [[3]], W2 = [4] has H = [[16, 12], [12, 9]], of trace 25 and determinant 0.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> linear_eigenvalues([[3.0]], [4.0])
-    array([25.])
+    Notes:
+        Formula: with a hidden bias b, ||W2||^2 + eig([W1 b]^T [W1 b]), one more. All other eigenvalues are zero.
+
+        Proof: H = E[J^T J] with J = (W2 (x) x, W1 x), which has the non-zero eigenvalues of ||W2||^2 I + W1^T W1 on the
+        inputs, by exchanging the factors of J^T J. The teacher-student paper, Appendix A.3, finds the eigenvectors.
+
+    Example:
+        W1 = [[3]], W2 = [4] has H = [[16, 12], [12, 9]], of trace 25 and determinant 0.
+
+        >>> linear_eigenvalues([[3.0]], [4.0])
+        array([25.])
     """
     weights, outputs = (
         np.atleast_2d(np.asarray(first, dtype=np.float64)),
@@ -234,11 +256,22 @@ _CHUNK = 4096
 class OneTeacherLaw(SpectralLaw):
     """The Ni non-zero eigenvalues of one linear teacher: ||W2||^2 + the law of Marchenko and Pastur.
 
-    ``output_norm`` is ||W2||^2, which all eigenvalues of a teacher share. For Ni > Nh the value ||W2||^2 itself is an
-    atom of probability 1 - Nh / Ni.
+    Attributes:
+        inputs: Number of inputs Ni.
+        hidden: Number of hidden units Nh.
+        output_norm: ||W2||^2, which all eigenvalues of a teacher share.
+        scale: Scale of the Marchenko-Pastur law.
 
-    >>> OneTeacherLaw(inputs=400, hidden=200, output_norm=1.1).atom
-    (1.1, 0.5)
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        ``output_norm`` is ||W2||^2, which all eigenvalues of a teacher share. For Ni > Nh the value ||W2||^2 itself is
+        an atom of probability 1 - Nh / Ni.
+
+    Example:
+        >>> OneTeacherLaw(inputs=400, hidden=200, output_norm=1.1).atom
+        (1.1, 0.5)
     """
 
     inputs: int
@@ -282,16 +315,26 @@ class OneTeacherLaw(SpectralLaw):
 class LinearSpectrumLaw(SpectralLaw):
     """A non-zero Hessian eigenvalue of a random linear teacher, averaged over teachers: y = S + Y, independent.
 
-    S = ||W2||^2 is chi-squared with Nh degrees of freedom over Nh; Y is Marchenko-Pastur with ratio Nh / Ni: for
-    Ni > Nh it is 0 with probability 1 - Nh / Ni, so the law is the paper's mixture of S and S + (non-zero Y). Weights
-    are normal, W1 of variance 1 / Ni and W2 of variance 1 / Nh; exact for S, the limit of large networks for Y.
+    Attributes:
+        inputs: Number of inputs Ni.
+        hidden: Number of hidden units Nh.
+        scale: Scale of the Marchenko-Pastur law.
 
-    ``scale`` is that of the Marchenko-Pastur law: 1. The paper prints 1 / Ni (equation 15), which is off by 0.94 in
-    Kolmogorov-Smirnov distance for (Ni, Nh) = (80, 160), where this law is off by 0.002.
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
 
-    >>> law = LinearSpectrumLaw(inputs=10, hidden=20)
-    >>> law.mean, round(float(law.cdf(2.0)), 6)
-    (3.0, 0.311212)
+    Notes:
+        S = ||W2||^2 is chi-squared with Nh degrees of freedom over Nh; Y is Marchenko-Pastur with ratio Nh / Ni: for Ni
+        > Nh it is 0 with probability 1 - Nh / Ni, so the law is the paper's mixture of S and S + (non-zero Y). Weights
+        are normal, W1 of variance 1 / Ni and W2 of variance 1 / Nh; exact for S, the limit of large networks for Y.
+
+        ``scale`` is that of the Marchenko-Pastur law: 1. The paper prints 1 / Ni (equation 15), which is off by 0.94 in
+        Kolmogorov-Smirnov distance for (Ni, Nh) = (80, 160), where this law is off by 0.002.
+
+    Example:
+        >>> law = LinearSpectrumLaw(inputs=10, hidden=20)
+        >>> law.mean, round(float(law.cdf(2.0)), 6)
+        (3.0, 0.311212)
     """
 
     inputs: int
@@ -371,10 +414,19 @@ class LinearSpectrumLaw(SpectralLaw):
 def exact_moments(inputs: int, hidden: int) -> tuple[float, float]:
     """E[y] and E[y^2] of a non-zero eigenvalue at finite size: the law's, and Nh / Ni^2 more for the second.
 
-    Formula: 1 + Nh/Ni, and 1 + 2/Nh + 2 Nh/Ni + Nh (Nh + Ni + 1) / Ni^2. Exact (moments of Wishart matrices).
+    Args:
+        inputs: Number of inputs Ni.
+        hidden: Number of hidden units Nh.
 
-    >>> exact_moments(10, 20)
-    (3.0, 11.3)
+    Returns:
+        E[y] and E[y^2].
+
+    Notes:
+        Formula: 1 + Nh/Ni, and 1 + 2/Nh + 2 Nh/Ni + Nh (Nh + Ni + 1) / Ni^2. Exact (moments of Wishart matrices).
+
+    Example:
+        >>> exact_moments(10, 20)
+        (3.0, 11.3)
     """
     _check_sizes(inputs, hidden)
     ratio = hidden / inputs

@@ -35,18 +35,35 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from hessmap.errors import require, require_name
-from hessmap.theory.conditions import checked_count
+from hessmap.theory.data_ranks import checked_count
 from hessmap.theory.polynomial import Rank, rank_without_bias
-from hessmap.theory.teacher_student.gaussian_moments import GaussianMoments, PairMoments, Units
+from hessmap.theory.teacher_student.moments import GaussianMoments, PairMoments, Units
 from hessmap.theory.teacher_student.weights import Array, Weights, checked_weights
+
+__all__ = [
+    "error_function_hessian",
+    "error_function_integral",
+    "printed_quadratic_hessian",
+    "quadratic_hessian",
+    "tilted_covariance",
+    "wider_student_rank",
+]
 
 
 def quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
     """g(t) = t + epsilon t^2, equations 11 to 13 with the factors that the printed ones lack.
 
-    W1_mn W1_pq: W2_m W2_p [delta_nq + 4 epsilon^2 (delta_nq G_mp + W_mn W_pq + W_mq W_pn)]
-    W1_mn W2_k:  W2_m [W_kn + 2 epsilon^2 (W_mn G_kk + 2 W_kn G_mk)]
-    W2_k W2_j:   G_kj + epsilon^2 (G_kk G_jj + 2 G_kj^2)
+    Args:
+        first: First weight W1.
+        second: Second weight W2.
+        epsilon: Coefficient epsilon of g(t) = t + epsilon t^2.
+
+    Returns:
+        The Hessian, W1 (row by row) before W2.
+
+    Notes:
+        W1_mn W1_pq: W2_m W2_p [delta_nq + 4 epsilon^2 (delta_nq G_mp + W_mn W_pq + W_mq W_pn)] W1_mn W2_k:  W2_m [W_kn
+        + 2 epsilon^2 (W_mn G_kk + 2 W_kn G_mk)] W2_k W2_j:   G_kj + epsilon^2 (G_kk G_jj + 2 G_kj^2)
     """
     weights = _weights(first, second)
     inner, mixed, outer = _quadratic_terms(weights.layers[0], _square(epsilon, weights))
@@ -57,7 +74,16 @@ def quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
 
 
 def printed_quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
-    """Equations 11 to 13 as printed; right only where every W2_m is one."""
+    """Equations 11 to 13 as printed; right only where every W2_m is one.
+
+    Args:
+        first: First weight W1.
+        second: Second weight W2.
+        epsilon: Coefficient epsilon of g(t) = t + epsilon t^2.
+
+    Returns:
+        The matrix as printed.
+    """
     weights = _weights(first, second)
     inner, mixed, outer = _quadratic_terms(weights.layers[0], _square(epsilon, weights))
     factors = weights.layers[1][0]
@@ -69,9 +95,17 @@ def printed_quadratic_hessian(first: Any, second: Any, epsilon: Any) -> Array:
 def error_function_hessian(first: Any, second: Any) -> Array:
     """g(t) = erf(t / sqrt 2), equations 16 to 18, with d_mp = (1 + |W_m|^2)(1 + |W_p|^2) - (W_m.W_p)^2.
 
-    W1_mn W1_pq: 2 W2_m W2_p / (pi sqrt(d_mp)) Sigma_nq, Sigma = (I + W_m W_m^T + W_p W_p^T)^-1
-    W1_mn W2_k:  2 W2_m / (pi sqrt(d_mk)) [W_kn - W_m.W_k / (1 + |W_m|^2) W_mn]
-    W2_k W2_j:   (2 / pi) asin(W_k.W_j / sqrt((1 + |W_k|^2)(1 + |W_j|^2)))
+    Args:
+        first: First weight W1.
+        second: Second weight W2.
+
+    Returns:
+        The Hessian, W1 (row by row) before W2.
+
+    Notes:
+        W1_mn W1_pq: 2 W2_m W2_p / (pi sqrt(d_mp)) Sigma_nq, Sigma = (I + W_m W_m^T + W_p W_p^T)^-1 W1_mn W2_k:  2 W2_m
+        / (pi sqrt(d_mk)) [W_kn - W_m.W_k / (1 + |W_m|^2) W_mn] W2_k W2_j:   (2 / pi) asin(W_k.W_j / sqrt((1 +
+        |W_k|^2)(1 + |W_j|^2)))
     """
     weights = _weights(first, second).in_floats()
     rows, factors = weights.layers[0], weights.layers[1][0]
@@ -88,10 +122,18 @@ def error_function_hessian(first: Any, second: Any) -> Array:
 def tilted_covariance(row: Any, other: Any) -> Array:
     """Sigma = (I + u u^T + v v^T)^-1 = I - (b u u^T + a v v^T - c (u v^T + v u^T)) / (a b - c^2).
 
-    a = 1 + u.u, b = 1 + v.v, c = u.v.
+    Args:
+        row: The vector u.
+        other: The vector v.
 
-    >>> tilted_covariance([1.0], [1.0])
-    array([[0.33333333]])
+    Returns:
+        Sigma.
+
+    Example:
+        a = 1 + u.u, b = 1 + v.v, c = u.v.
+
+        >>> tilted_covariance([1.0], [1.0])
+        array([[0.33333333]])
     """
     u, v = np.asarray(row, dtype=float), np.asarray(other, dtype=float)
     a, b, c = 1 + u @ u, 1 + v @ v, u @ v
@@ -103,8 +145,16 @@ def tilted_covariance(row: Any, other: Any) -> Array:
 def error_function_integral(a: float, b: float) -> float:
     """The integral of erf(x) erf(a x) exp(-b^2 x^2) over the line, b > 0.
 
-    Appendix C in a simpler form; its derivative in a is (2 / sqrt(pi)) / (s sqrt(1 + s)), s = a^2 + b^2: the printed
-    one lacks the factor 2 / sqrt(pi).
+    Args:
+        a: Factor a in erf(a x).
+        b: Factor b > 0 in exp(-b^2 x^2).
+
+    Returns:
+        The integral.
+
+    Notes:
+        Appendix C in a simpler form; its derivative in a is (2 / sqrt(pi)) / (s sqrt(1 + s)), s = a^2 + b^2: the
+        printed one lacks the factor 2 / sqrt(pi).
     """
     return float(2 / (np.sqrt(pi) * b) * np.arctan(a / (b * np.sqrt(a**2 + b**2 + 1))))
 
@@ -147,19 +197,36 @@ Extra = Literal["zero", "split", "output_zero", "input_zero"]
 def wider_student_rank(inputs: int, hidden: int, degrees: Sequence[int], num_extra: int, extra: Extra = "zero") -> Rank:
     """The rank of the population Hessian of a wider student at the teacher's function; no bias, no constant term.
 
-    With T the rank of the teacher (``rank_without_bias``), Ni inputs, Nh hidden, S the degrees and n the largest:
-    "zero", both weights of an extra neuron are zero: T, as its derivatives vanish.
-    "split", it repeats a neuron of the teacher and shares its output weight: T, as its derivatives repeat.
-    "output_zero", it has generic input weights and no output weight: min(T + e, dim V), V all functions of the
-        network. Proof: each brings one new function g(w.x), and these span V: a generic one is new until V is full.
-    "input_zero", it has an output weight and no input weights: without a linear term in g nothing new, T; with one all
-        linear functions come in: Ni + the rank without that term. Proof: modulo linear functions the derivatives are
-        those of g without its linear term, whose degrees differ from one. One such neuron does what many do.
+    Args:
+        inputs: Number of inputs.
+        hidden: Number of hidden units.
+        degrees: Degrees of the monomials in the activation.
+        num_extra: Units of the student beyond those of the teacher.
+        extra: How the extra units are placed: "zero", "split", "output_zero" or "input_zero". Defaults to "zero".
 
-    The last case has an exception: for cubics with (Ni, Nh) = (4, 6) the rank is 33 and not T + Ni = 34.
+    Returns:
+        The rank with its kind and reason.
 
-    >>> [wider_student_rank(3, 2, [1, 2], 1, extra).value for extra in ("zero", "split", "output_zero", "input_zero")]
-    [7, 7, 8, 8]
+    Raises:
+        InvalidInput: If an argument is out of range or contradicts another.
+
+    Notes:
+        With T the rank of the teacher (``rank_without_bias``), Ni inputs, Nh hidden, S the degrees and n the largest:
+        "zero", both weights of an extra neuron are zero: T, as its derivatives vanish.
+        "split", it repeats a neuron of the teacher and shares its output weight: T, as its derivatives repeat.
+        "output_zero", it has generic input weights and no output weight: min(T + e, dim V), V all functions of the
+            network. Proof: each brings one new function g(w.x), and these span V: a generic one is new until V is full.
+        "input_zero", it has an output weight and no input weights: without a linear term in g nothing new, T; with one
+        all
+            linear functions come in: Ni + the rank without that term. Proof: modulo linear functions the derivatives
+            are those of g without its linear term, whose degrees differ from one. One such neuron does what many do.
+
+    Example:
+        The last case has an exception: for cubics with (Ni, Nh) = (4, 6) the rank is 33 and not T + Ni = 34.
+
+        >>> extras = ("zero", "split", "output_zero", "input_zero")
+        >>> [wider_student_rank(3, 2, [1, 2], 1, extra).value for extra in extras]
+        [7, 7, 8, 8]
     """
     require_name("extra", extra, get_args(Extra))
     count = checked_count("num_extra", num_extra)

@@ -22,8 +22,13 @@ _RATIONAL = (numbers.Rational, np.integer)
 class Weights:
     """One matrix (outputs of the layer, inputs of the layer) and one bias vector or None for each layer.
 
-    Arrays of dtype object hold fractions and lead to exact results. Leading axes, where there are any, are a batch of
-    networks; loss and gradient then have the same leading axes.
+    Attributes:
+        layers: One matrix (outputs, inputs) per layer.
+        biases: One bias vector or None per layer.
+
+    Notes:
+        Arrays of dtype object hold fractions and lead to exact results. Leading axes, where there are any, are a batch
+        of networks; loss and gradient then have the same leading axes.
     """
 
     layers: tuple[Array, ...]

@@ -25,7 +25,6 @@ from hessmap.records import (
 from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
-from hessmap.views.plots.learning import chains_figure
 from hessmap.views.plots.spectrum import (
     density_figure,
     eigenvalues_figure,
@@ -35,7 +34,7 @@ from hessmap.views.plots.spectrum import (
     spectrum_figure,
 )
 from hessmap.views.plots.style import save_figure, write_figure
-from hessmap.views.plots.track import track_figure
+from hessmap.views.plots.track import chains_figure, track_figure
 
 __all__ = [
     "chains_figure",

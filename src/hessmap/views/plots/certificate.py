@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from hessmap.views.plots.style import FAINT, INK, SERIES_COLOURS, dress, new_figure
 
 if TYPE_CHECKING:
-    from hessmap.certificates.certificate import Certificate
+    from hessmap.certificates import Certificate
 
 _PROMISED = "#c9d6df"
 _ROOM = 1.18  # of the axis behind the largest number

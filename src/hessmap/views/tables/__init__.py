@@ -2,11 +2,9 @@
 
 from hessmap.views.tables.certificate import certificate_view, verification_view
 from hessmap.views.tables.comparison import comparison_view
-from hessmap.views.tables.data import data_view
-from hessmap.views.tables.function import function_verdict, function_view
-from hessmap.views.tables.learning import coefficient_view, estimate_view
+from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, verdicts_view
-from hessmap.views.tables.prediction import prediction_view
+from hessmap.views.tables.prediction import data_view, prediction_view
 
 __all__ = [
     "certificate_view",

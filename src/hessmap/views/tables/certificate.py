@@ -37,7 +37,7 @@ def certificate_view(certificate: Certificate) -> RenderableType:
 
 def promise(certificate: Certificate) -> tuple[str, str, str]:
     """What is promised: the words before the bound, the bound, the words behind it."""
-    from hessmap.certificates.losses import bounded_loss
+    from hessmap.certificates import bounded_loss
 
     before, _, after = bounded_loss(certificate.loss).promise.partition("{bound}")
     return f"the stochastic network {before}", _rate(certificate.bound, certificate), after

@@ -1,15 +1,15 @@
-"""A rank prediction as a table."""
+"""Predicted ranks and the data sets of this machine as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.records import HESSIAN_SYMBOLS, PARTS, Part, RankPrediction, RankValue
-from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table
+from hessmap.records import HESSIAN_SYMBOLS, PARTS, DataSetStatus, Part, RankPrediction, RankValue
+from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, new_table
 
 _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 
@@ -62,3 +62,40 @@ def _integers(prediction: RankPrediction) -> list[str]:
 def _section(head: str, lines: Iterable[str]) -> list[RenderableType]:
     shown = [Padding(Text(line), (0, 0, 0, 2)) for line in lines]
     return [Text(head, style="bold"), *shown] if shown else []
+
+
+def data_view(statuses: Sequence[DataSetStatus], folders: Sequence[str]) -> RenderableType:
+    """A row per data set, then how to get each that is missing, then the folders that were searched."""
+    table = new_table()
+    table.add_column("data set")
+    table.add_column("here")
+    for head in ("training", "test", "image", "classes"):
+        table.add_column(head, justify="right", overflow="fold")
+    table.add_column("folder", overflow="fold")
+    for status in statuses:
+        table.add_row(
+            status.name,
+            _presence(status),
+            f"{status.num_train:,}",
+            f"{status.num_test:,}",
+            "×".join(str(size) for size in status.image_shape),
+            str(status.num_classes),
+            status.folder if status.is_present else "",
+        )
+    missing = [_how_to_get(status) for status in statuses if not status.is_present]
+    searched = Text("Files are looked for in: " + ", ".join(folders), style="dim")
+    return Group(Padding(table, (0, 0, 1, 0)), *missing, searched)
+
+
+def _presence(status: DataSetStatus) -> Text:
+    if not status.is_present:
+        return Text("no", style="yellow")
+    if status.is_original is None:
+        return Text("yes", style="green")
+    return Text("verified", style="green") if status.is_original else Text("CHANGED", style="bold red")
+
+
+def _how_to_get(status: DataSetStatus) -> RenderableType:
+    text = Text.assemble((status.name, "bold"), f" lacks {len(status.missing)} files: {', '.join(status.missing)}.\n")
+    text.append(f"{status.source}.\nPut them into {status.folder}")
+    return Padding(text, (0, 0, 1, 0))

@@ -10,8 +10,7 @@ import time
 import traceback
 
 from hessmap.errors import InvalidInput, sentence
-from hessmap.records import provenance
-from hessmap.records.encoding import encode
+from hessmap.records import encode, provenance
 from hessmap_research.runner.encoding import case_of_key
 from hessmap_research.runner.store import Outcome
 from hessmap_research.runner.study import Study

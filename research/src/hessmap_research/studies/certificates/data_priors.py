@@ -2,20 +2,266 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hessmap.errors import unknown_name
 from hessmap_research.runner.claims import Answer, Claim, claim_id
+from hessmap_research.runner.model_cache import models_folder
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.study import Case, Study
 from hessmap_research.runner.view import Column, Lines, Mark, Series, View
 from hessmap_research.studies.certificates.certificate_record import BOUND
-from hessmap_research.studies.certificates.prior_cases import CHOICES, SOME_IMAGES, Choice, cases
+from hessmap_research.studies.certificates.prior_cases import CHOICES, FITS, SOME_IMAGES, Choice, cases
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hessmap.certificates import Certificate, Verification
+    from hessmap.datasets import Data
+if TYPE_CHECKING:
+    from torch import nn
+
+    from hessmap.datasets import Data
+
+
+_SHAPES = {
+    "digits": (1, 8, 8),
+    "mnist": (1, 28, 28),
+    "fashion_mnist": (1, 28, 28),
+    "cifar10": (3, 32, 32),
+}
+_NUM_TRAIN_DIGITS = 1500
+_SEED_OF_DIGITS = 0
+
+
+@dataclass(frozen=True)
+class PlainNetwork:
+    """Fully connected with ReLU and biases, in single precision."""
+
+    widths: tuple[int, ...]
+
+    def build(self, seed: int = 0, init: str = "kaiming") -> nn.Module:
+        import torch
+
+        from hessmap.networks import FullyConnected
+
+        return FullyConnected(self.widths, bias=True, activation="relu").build(seed, init, dtype=torch.float32)
+
+
+@dataclass(frozen=True)
+class SmallConvolutional:
+    """Convolutions of 3 x 3 with ReLU, halved by their largest values or by their strides, then one linear layer."""
+
+    shape: tuple[int, int, int]
+    channels: tuple[int, ...]
+    num_classes: int = 10
+    is_strided: bool = False
+
+    def build(self, seed: int = 0, init: str = "kaiming") -> nn.Module:
+        import torch
+        from torch import nn
+
+        from hessmap.networks import initialise
+
+        size, (before, height, width) = len(self.channels), self.shape
+        parts: list[nn.Module] = [nn.Unflatten(1, self.shape)]
+        for channels in self.channels:
+            stride = 2 if self.is_strided else 1
+            parts += [nn.Conv2d(before, channels, 3, stride, padding=1), nn.ReLU()]
+            parts += [] if self.is_strided else [nn.MaxPool2d(2)]
+            before = channels
+        parts += [nn.Flatten(), nn.Linear(before * (height >> size) * (width >> size), self.num_classes)]
+        network, generator = nn.Sequential(*parts), torch.Generator().manual_seed(seed)
+        for part in parts:
+            if isinstance(part, nn.Conv2d | nn.Linear):
+                initialise(part, init, generator)
+        return network.to(torch.float32)
+
+
+class Recipe(NamedTuple):
+    """How a prior is trained: epochs over its own part, and whether the images are moved and bent."""
+
+    epochs: int
+    is_augmented: bool
+
+
+ARCHITECTURES = ("fc-100", "fc-600^3", "cnn-16-32", "cnn-32-64-128", "strided-8-16", "strided-16-32")
+
+
+def architecture(name: str, data: str) -> PlainNetwork | SmallConvolutional:
+    """By name: hidden widths after "fc-" (a power repeats one), channels after "cnn-" and "strided-"."""
+    if name not in ARCHITECTURES:
+        raise unknown_name("network", name, ARCHITECTURES)
+    kind, _, rest = name.partition("-")
+    if kind != "fc":
+        return SmallConvolutional(_SHAPES[data], tuple(map(int, rest.split("-"))), is_strided=kind == "strided")
+    width, _, depth = rest.partition("^")
+    return PlainNetwork((_num_pixels(data), *[int(width)] * int(depth or 1), 10))
+
+
+def _num_pixels(data: str) -> int:
+    """What a fully connected network sees: images in grey."""
+    _, height, width = _SHAPES[data]
+    return height * width
+
+
+def has_colours(network: str, data: str) -> bool:
+    """Whether a network sees all channels of images."""
+    return data == "cifar10" and not network.startswith("fc-")
+
+
+@lru_cache(maxsize=1)
+def samples(data: str, has_colours: bool = False, num_images: int | None = None) -> tuple[Data, Data]:
+    """The training samples, all or so many, and the test samples (a sixth as many), in single precision and scaled by
+    constants alone; read once for the cases of a run that follow each other."""
+    from hessmap.datasets import Data, by_name, subsample
+
+    if data == "digits":
+        shuffled = subsample(by_name(data), None, seed=_SEED_OF_DIGITS)
+        cuts = (slice(None, _NUM_TRAIN_DIGITS), slice(_NUM_TRAIN_DIGITS, None))
+        parts = [Data(shuffled.inputs[some], shuffled.targets[some]) for some in cuts]
+    else:
+        colours = {"grayscale": False} if has_colours else {}
+        parts = [by_name(data, split=split, **colours) for split in ("train", "test")]
+    if num_images is not None:
+        parts = [subsample(part, size, seed=0) for part, size in zip(parts, (num_images, num_images // 6), strict=True)]
+    train, test = (Data(part.inputs.float(), part.targets) for part in parts)
+    return train, test
+
+
+def trained_prior(network: str, data: str, part: Data, recipe: Recipe, seed: int) -> nn.Module:
+    """The network trained on a part of the samples, from the cache of models where it is there."""
+    from hessmap.datasets import ImageAugmentation
+    from hessmap_research.studies.trained_networks import trained_network
+
+    options: dict[str, Any] = {
+        "optimiser": "adam",
+        "learning_rate": 1e-3,
+        "batch_size": 128 if data != "digits" else 32,
+    }
+    if recipe.is_augmented:
+        options["augmentation"] = _augmentation(data, ImageAugmentation)
+    return trained_network(
+        architecture(network, data),
+        part,
+        seed=seed,
+        init="kaiming",
+        epochs=recipe.epochs,
+        drop_rate_after=max(1, round(0.75 * recipe.epochs)),
+        record_every=recipe.epochs,
+        checkpoint_every=2,
+        num_threads=1,
+        **options,
+    ).model
+
+
+def _augmentation(data: str, kind: Any) -> Any:
+    """Handwriting may be turned, sheared and bent; clothes and images are shifted and mirrored."""
+    if data in ("mnist", "digits"):
+        shift, elastic = (2.0, 1.0) if data == "mnist" else (0.7, 0.3)
+        return kind(_SHAPES[data], rotation=12.0, scale=0.12, shear=0.15, shift=shift, elastic=elastic)
+    return kind(_SHAPES[data], rotation=5.0, scale=0.08, shear=0.05, shift=2.0, elastic=0.0, mirror=True)
+
+
+NUM_DRAWS = 20_000  # of a verifier
+
+
+def kept_certificate(case: Case) -> Path:
+    """The file of a certificate, in a folder beside the models; its case stands in a JSON file of the same name."""
+    return models_folder().parent / "certificates" / f"{_digest(case)}.npz"
+
+
+def record(case: Case) -> dict[str, Any]:
+    """The certificate in numbers, and whether it is confirmed from its file."""
+    found = made_certificate(case)
+    path = kept_certificate(case)
+    found.save(path)
+    path.with_suffix(".json").write_text(json.dumps(dict(case), sort_keys=True))
+    verified = verification(case, path)
+    return {
+        "bound": found.bound,
+        "held_out_bound": found.held_out_bound,
+        "prior_error": found.held_out_error,
+        "error": found.sampled_error,
+        "error_bound": found.sampled_error_bound,
+        "divergence_term": found.bound - found.sampled_error_bound,
+        "kl": found.kl,
+        "mean_error": found.training_error,
+        "test_error": found.test_error,
+        "stochastic_test_error": found.stochastic_test_error,
+        "deviation": found.prior_variance**0.5,
+        "num_certified": found.num_samples,
+        "inequality": found.inequality,
+        "confirmed": bool(verified),
+        "verified_bound": verified.bound,
+        "seconds": found.seconds,
+    }
+
+
+def made_certificate(case: Case) -> Certificate:
+    """The prior trained on its part, and the certificate from the rest."""
+    from hessmap.certificates import certify_from_data
+
+    def trained(model: nn.Module, part: Data) -> nn.Module:
+        recipe = Recipe(case["epochs"], case["augmented"])
+        return trained_prior(case["network"], case["data"], part, recipe, case["seed"])
+
+    train, test = _samples(case)
+    is_prior = case["posterior"] == "prior"
+    basis, objective = FITS[case["posterior"]]
+    options = {} if is_prior else {"num_draws": case["draws"]} | _basis_options(case["data"])
+    return certify_from_data(
+        lambda: _untrained(case),
+        train,
+        prior_fraction=case["fraction"],
+        train=trained,
+        posterior="prior" if is_prior else "fitted",
+        test_data=test,
+        iterations=max(1, case["iterations"]),
+        basis=basis,
+        objective=objective,
+        split_seed=case["seed"],
+        seed=case["seed"],
+        **options,
+    )
+
+
+def _basis_options(data: str) -> dict[str, int]:
+    """Shorter fits of larger sets find their bases more often, from fewer samples."""
+    return {} if data == "digits" else {"refresh_every": 100, "basis_samples": 500}
+
+
+def verification(case: Case, path: Path) -> Verification:
+    """What a verifier finds who has the file, the architecture and the samples, and a seed that no other case has."""
+    from hessmap.certificates import Certificate
+
+    train, _ = _samples(case)
+    initial = None if case["fraction"] else _untrained(case)
+    seed = int(_digest(case)[:12], 16)
+    stored = Certificate.load(path)
+    return stored.verify(_untrained(case), train, initial_model=initial, seed=seed, num_draws=NUM_DRAWS)
+
+
+def _samples(case: Case) -> tuple[Data, Data]:
+    return samples(case["data"], has_colours(case["network"], case["data"]), case.get("images"))
+
+
+def _untrained(case: Case) -> nn.Module:
+    return architecture(case["network"], case["data"]).build(seed=case["seed"])
+
+
+def _digest(case: Case) -> str:
+    return hashlib.sha256(json.dumps(dict(case), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def measure(case: Case) -> dict[str, Any]:
     """The certificate, read back from its file and verified from that and the samples."""
-    from hessmap_research.studies.certificates.prior_certificates import record
 
     return record(case)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from hessmap.certificates.example import NormalStart, Task, split_digits
+from hessmap.certificates import NormalStart, Task, split_digits
 from hessmap.errors import InvalidInput, sentence
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     """The record of ranks, and the older bound N K of the outer-product Hessian."""
     from hessmap.theory import effective_output_dim
-    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
+    from hessmap.theory.data_ranks import outer_product_sample_upper_bound
 
     network, problem = ranks.network_and_problem(case)
     outputs = effective_output_dim(network.output_dim, case["loss"])

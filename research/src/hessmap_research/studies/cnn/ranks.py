@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from hessmap.errors import UnsupportedNetwork, sentence
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.records import PARTS
-from hessmap.theory import HessianRanks, effective_output_dim, linear_hessian_ranks
+from hessmap.theory import HessianRanks, effective_output_dim
 from hessmap.theory import locally_connected as local
 from hessmap.theory.convolutional import deep_bounds
 from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
+from hessmap.theory.fully_connected import linear
 from hessmap_research.formulas import printed_convolutional as printed
 from hessmap_research.runner.claims import Claim
 from hessmap_research.runner.row import Row
@@ -185,7 +186,7 @@ def _(network: LocallyConnected, loss: str) -> HessianRanks:
 def _(network: FullyConnected, loss: str) -> HessianRanks:
     """The ranks that Appendix C.4.1 takes from Singh, Bachmann & Hofmann 2021."""
     dim, outputs = network.input_dim, effective_output_dim(network.output_dim, loss)
-    return linear_hessian_ranks((*network.widths[:-1], outputs), input_rank=dim, residual_rank=min(dim, outputs))
+    return linear.hessian_ranks((*network.widths[:-1], outputs), input_rank=dim, residual_rank=min(dim, outputs))
 
 
 def sweep_figures(

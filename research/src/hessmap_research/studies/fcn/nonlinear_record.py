@@ -67,7 +67,7 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
     The theorem gives an exact rank in linear networks, and an upper bound in the others.
     """
     from hessmap.theory import effective_output_dim, predict_ranks
-    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
+    from hessmap.theory.data_ranks import outer_product_sample_upper_bound
 
     loss = problem.loss.name
     kind: Truth | None = None if network.is_linear else "upper_bound"

@@ -15,7 +15,7 @@ from hessmap_research.runner.view import Column, Lines, Series, View
 if TYPE_CHECKING:
     from hessmap.networks import FullyConnected
     from hessmap.problem.problem import Problem
-    from hessmap.theory.fully_connected.activation_bounds import ActivationGroup
+    from hessmap.theory.fully_connected.activations import ActivationGroup
 
 _SIDE = 4
 _NUM_SAMPLES = (3, 6, 10, 16, 25, 40, 60, 100, 160, 250)
@@ -36,7 +36,7 @@ def measure(case: Case) -> dict[str, Any]:
     """
     from hessmap.exact import certified_data_ranks, certified_rank
     from hessmap.theory import predict_ranks
-    from hessmap.theory.losses_and_data.losses import outer_product_sample_upper_bound
+    from hessmap.theory.data_ranks import outer_product_sample_upper_bound
 
     network, problem = _network_and_problem(case)
     found = certified_data_ranks(problem)
@@ -79,7 +79,7 @@ def _network_and_problem(case: Case) -> tuple[FullyConnected, Problem]:
 
 def _one_hidden_layer(problem: Problem, input_rank: int) -> dict[str, Any]:
     from hessmap.records import RankValue
-    from hessmap.theory.fully_connected import activation_bounds as theory
+    from hessmap.theory.fully_connected import activations as theory
 
     patterns, outputs = activation_patterns(problem), problem.output_dim
     functional = theory.one_hidden_functional_rank(patterns.unit_input_ranks, outputs)
@@ -110,7 +110,7 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     from hessmap.exact.activation_patterns import signs
     from hessmap.exact.reading import read_chain
     from hessmap.networks import describe
-    from hessmap.theory.fully_connected.activation_bounds import ActivationGroup
+    from hessmap.theory.fully_connected.activations import ActivationGroup
 
     inputs = problem.inputs.numpy()
     (pattern,) = signs(read_chain(problem.model, problem.layout, inputs.shape[1:]), inputs).patterns
@@ -215,7 +215,7 @@ STUDY = Study(
     ),
     answered=Answer(
         "The bound by groups is reached by 323 of 480 exact ranks and Theorem 9 by 85; Fact 11 by 5 of 160 of"
-        " deeper networks; the linear formula is no bound.",
+        " deeper networks; the linear formula is not a bound.",
         num_claims=3,
         cases="agrees",
     ),

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from hessmap.datasets import Data
 
 _MEMORY = 20  # pairs that L-BFGS remembers
-_REFRESH = 200  # steps after which the preconditioner is made anew
+_REFRESH = 200  # steps after which the preconditioner is recomputed
 _CHECK = 1000  # steps after which the end is looked for
 _NUM_PROBES = 8
 _LEAST_SLOPE, _DESCENT, _TRIALS = 0.9, 1e-4, 40

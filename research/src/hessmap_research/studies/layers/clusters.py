@@ -65,12 +65,12 @@ def _centre_cosines(problem: Problem, layer: str, gradients: LogitGradients) -> 
     """
     import torch
 
-    from hessmap.layers import fully_connected_tail, layer_factors
+    from hessmap.layers import downstream_weights, layer_factors
     from hessmap.theory.layers import activity_weighted_product, weight_product
 
-    tail = fully_connected_tail(problem, layer)
+    tail = downstream_weights(problem, layer)
     factors = layer_factors(problem, layer)
-    weights, slopes = ([part.numpy() for part in parts] for parts in (tail.weights, tail.slopes))
+    weights, slopes = ([part.numpy() for part in parts] for parts in (tail.weights, tail.derivatives))
     num_outputs = len(factors.output_factor)
     roots = problem.loss.hessian_root(problem.outputs(), problem.targets).mT
     mean_root = torch.einsum("n,nab->ab", problem.weights / problem.weights.sum(), roots).numpy()

@@ -1,6 +1,6 @@
 """The paper's widest networks: one layer's top 200 eigenpairs, as far as two cores go.
 
-VGG11-W200 and ResNet18-W80 at their initialisation on 1,000 photographs: the last convolution of each, whose Hessian
+VGG11-W200 and ResNet18-W80 at their initialisation on 1,000 images: the last convolution of each, whose Hessian
 has 360,000 and 57,600 rows. A case takes minutes of one core; cases that are stored are not run again.
 """
 

@@ -56,7 +56,7 @@ def layer_cases(trained: Sequence[tuple[str, int]], kinds: Sequence[str] = ("fc"
 
 
 def cases_on_all_images(data: str, layers: Sequence[str] = ()) -> tuple[Case, ...]:
-    """Some layers, by default every one, of the networks trained on all photographs; of other data sets none."""
+    """Some layers, by default every one, of the networks trained on all images; of other data sets none."""
     if data != "cifar10":
         return ()
     some = grid(layer=layers or layers_of("LeNet5"), seed=range(NUM_ON_ALL_IMAGES))
@@ -64,7 +64,7 @@ def cases_on_all_images(data: str, layers: Sequence[str] = ()) -> tuple[Case, ..
 
 
 def cases_by_own_recipe(data: str, layers: Sequence[str] = ()) -> tuple[Case, ...]:
-    """Some layers, by default every one, of the network trained by the paper's own recipe; on photographs alone."""
+    """Some layers, by default every one, of the network trained by the paper's own recipe; on images alone."""
     if data != "cifar10":
         return ()
     some = grid(layer=layers or layers_of("LeNet5"), seed=[0])

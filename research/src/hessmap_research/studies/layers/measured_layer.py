@@ -38,7 +38,7 @@ def hessian_of(case: Case, recipe: Recipe | None = None) -> LayerHessian:
 
 
 def eigenpairs_of(case: Case, hessian: LayerHessian) -> EigenpairsMeasurement:
-    """The top 60 eigenpairs of the layer Hessian of a case, all if there are fewer: 40 for photographs and MNIST, 240
+    """The top 60 eigenpairs of the layer Hessian of a case, all if there are fewer: 40 for images and MNIST, 240
     for networks on all images."""
     most = _MOST_ON_ALL_IMAGES if "size" in case else _MOST.get(case["data"], _MOST_OF_IMAGES)
     return stored_eigenpairs(hessian, min(hessian.size, most))

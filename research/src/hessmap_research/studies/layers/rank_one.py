@@ -14,7 +14,7 @@ from hessmap_research.studies.layers import layer_cases as shared
 _NETWORK = "F-100^2"
 _LIMITS = ((("fc1", "fc2", "fc3"), "mean_of_10", "mean ratio of the top 10", "above", 0.9),)
 _PRINTED = 0.5  # "usually much larger than 0.5"
-_COUNT_OF_FIGURE = 200  # eigenvectors in the paper's figure of photographs
+_COUNT_OF_FIGURE = 200  # eigenvectors in the paper's figure of images
 
 
 def cases(data: str) -> tuple[Case, ...]:

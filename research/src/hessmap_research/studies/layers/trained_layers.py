@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hessmap.datasets import Data
     from hessmap.problem.problem import Problem
-    from hessmap.records.training import TrainingRun
+    from hessmap.records import TrainingRun
 
 IMAGE_SHAPES = {"digits": (1, 8, 8), "mnist": (1, 28, 28), "fashion_mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
 COMPARED = ("seeds", "recipes", "checkpoints")
@@ -73,7 +73,7 @@ _LARGE = {
         "": Recipe(5000, 100, 300, momentum=0.9, stop_at_accuracy=1.0),
     },
 }
-# Deep convolutional networks of few channels, until every one of some hundred photographs is right.
+# Deep convolutional networks of few channels, until every one of some hundred images is right.
 _NARROW = {
     "cifar10": {
         "VGG11": Recipe(500, 60, 150, learning_rate=0.02, momentum=0.9, stop_at_accuracy=1.0, batch_size=32),
@@ -86,8 +86,8 @@ _PUBLISHED = {
     for data, number in (("mnist", 60_000), ("cifar10", 50_000))
 }
 # All images with a momentum that takes steps ten times as long: 100 epochs go as far as 1,000 without. The noise keeps
-# LeNet5, with hardly more parameters than photographs, from fitting these: its last 30 epochs have a tenth of the rate,
-# and so the noise of the published training. Fully connected networks end with 99.9 % of the photographs.
+# LeNet5, with hardly more parameters than images, from fitting these: its last 30 epochs have a tenth of the rate,
+# and so the noise of the published training. Fully connected networks end with 99.9 % of the images.
 _PHOTOGRAPHS = Recipe(50_000, 90, 50_000, momentum=0.9, drop_rate_after=60)
 _LONG = {
     "mnist": {"": Recipe(60_000, 100, 60_000, momentum=0.9, keep_state=True)},
@@ -216,7 +216,7 @@ def _recipes(first: Recipe) -> tuple[Recipe, Recipe, Recipe]:
 def training_samples(data: str, num_train: int, has_random_labels: bool = False) -> Data:
     """The first training samples with flat inputs; random labels are the same for every network.
 
-    The last ones stay in memory: to read and standardise 50,000 photographs takes as long as an epoch.
+    The last ones stay in memory: to read and standardise 50,000 images takes as long as an epoch.
     """
     from hessmap.datasets import Data, by_name, random_labels
 

@@ -44,7 +44,7 @@ _ENDS = {"first": 0, "before_last": -2, "last": -1}
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    """Some layers of three models; on photographs also fc1, the paper's layer, of two that were trained on all, its
+    """Some layers of three models; on images also fc1, the paper's layer, of two that were trained on all, its
     factors on all as in the paper, and its factors alone of one by the paper's own recipe."""
     small = tuple(
         {"network": network, "layer": layer, "seed": seed}
@@ -261,7 +261,7 @@ STUDY = Study(
     ),
     answered=Answer(
         "It depends: in fully connected networks the factors have their shape all along but for a few checkpoints of"
-        " fc1, and the top space settles; in LeNet5 on photographs E[M] does not keep its gap.",
+        " fc1, and the top space settles; in LeNet5 on CIFAR-10 E[M] does not keep its gap.",
         num_claims=35,
         fails=(
             "outliers-f-100-2-digits-fc1",

@@ -188,7 +188,7 @@ def at_most(exact: Any, claim: Any) -> bool:
 
 def allowed(exact: int, claim: RankValue) -> bool:
     """A rank is what is claimed, or not above it where the claim is a bound."""
-    return at_most(exact, claim) if claim.relation == "at_most" else equal(exact, claim)
+    return bool(claim.allows(exact))
 
 
 def count(test: Test = equal, side: str = OURS) -> Field:

@@ -11,7 +11,7 @@ from typing import Any
 from hessmap.errors import unknown_name
 from hessmap.networks import Architecture, Convolutional, FullyConnected, ImageConvolutional, LocallyConnected
 from hessmap.records import PARTS
-from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law, layer_kernels, narrowest_vertices
+from hessmap.theory.convolutional import deep_bounds, deep_columns, deep_law
 from hessmap.theory.convolutional.chains import FilterChain
 from hessmap.theory.convolutional.deep_law import is_free, product_dimension
 from hessmap_research.formulas.printed_convolutional import theorem_6
@@ -550,7 +550,7 @@ def _of_kernels(case: Case, draw: random.Random) -> Drawn:
 
 def _kernel_bounds(case: Case, drawn: Drawn) -> dict[str, dict[str, int]]:
     return {
-        "theorem": {"loss": layer_kernels.loss_kernel_upper_bound(drawn.source)},
+        "theorem": {"loss": deep_columns.loss_kernel_upper_bound(drawn.source)},
         "conjecture": {"loss": sum(deep_columns.layer_upper_bounds(drawn.source))},
         "columns": {"functional": deep_columns.functional_upper_bound(drawn.source)},
     }
@@ -626,14 +626,14 @@ def _narrow_chain(case: Case, draw: random.Random) -> Drawn:
         return FilterChain(channels, kernels, (*(draw.choice((1, 1, 2, 3)) for _ in range(num_layers - 1)), 1))
 
     def is_wanted(chain: FilterChain) -> bool:
-        return _is_small(chain, 80, 48) and narrowest_vertices.proved_outer_product_rank(chain) is not None
+        return _is_small(chain, 80, 48) and deep_law.proved_outer_product_rank(chain) is not None
 
     return _of_chain(first(any_chain, is_wanted))
 
 
 def _theorem_and_law(case: Case, drawn: Drawn) -> dict[str, dict[str, int | None]]:
     return {
-        "theorem": {"outer_product": narrowest_vertices.proved_outer_product_rank(drawn.source)},
+        "theorem": {"outer_product": deep_law.proved_outer_product_rank(drawn.source)},
         "law": {"outer_product": deep_law.outer_product_rank(drawn.source)},
     }
 

@@ -338,7 +338,7 @@ def _deficient(case: Case, draw: random.Random) -> Drawn:
 
 
 def _any_intervals(draw: random.Random, num_layers: int) -> SumOfIntervals:
-    from hessmap_research.studies.random_networks.interval_networks import SumOfIntervals
+    from hessmap_research.studies.random_networks.interval_networks import SumOfIntervals  # which needs torch
 
     every = [(first, last) for first in range(num_layers + 1) for last in range(first, num_layers + 1)]
     candidates = every + [(0, num_layers)] * draw.randint(0, 3)
@@ -346,16 +346,16 @@ def _any_intervals(draw: random.Random, num_layers: int) -> SumOfIntervals:
 
 
 def _ranks_of_products(case: Case, drawn: Drawn) -> dict[str, Any]:
-    from hessmap.theory.fully_connected import deficient_products
+    from hessmap.theory.fully_connected import products
 
     setting = drawn.source
     *rows, last = drawn.network.product_ranks
     # The softmax direction lies in the image of a product of these weights only if that is everything.
     table = [*rows, [min(rank, setting.effective_output_dim) for rank in last]]
     ours = {
-        "outer_product": deficient_products.outer_product_rank(table),
-        "functional": deficient_products.functional_rank(table, setting.residual_rank),
-        "loss": deficient_products.loss_rank(table, setting.residual_rank),
+        "outer_product": products.outer_product_rank(table),
+        "functional": products.functional_rank(table, setting.residual_rank),
+        "loss": products.loss_rank(table, setting.residual_rank),
     }
     return {OURS: ours, PAPER: printed_ranks(setting)}
 

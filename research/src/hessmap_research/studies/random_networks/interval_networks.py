@@ -16,7 +16,7 @@ from hessmap.exact.random_networks import drawn_network
 class SumOfIntervals:
     """Weights of zeros and ones: a direct sum of copies of 1 -> 1 -> .. -> 1, each on the vertices first..last.
 
-    Up to a change of basis at every vertex these are all linear networks (``theory.fully_connected.representations``).
+    Up to a change of basis at every vertex these are all linear networks (``theory.fully_connected.products``).
     """
 
     num_layers: int

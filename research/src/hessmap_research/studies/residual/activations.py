@@ -105,7 +105,7 @@ STUDY = Study(
     seconds=0.6,
     answered=Answer(
         "Nearly all parameters count: at least nine tenths in H_L, more than the linear formula gives in 36 of 36"
-        " networks, so that it is no bound.",
+        " networks, so that it is not a bound.",
         num_claims=4,
     ),
 )

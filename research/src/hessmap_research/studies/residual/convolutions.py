@@ -52,7 +52,7 @@ def _with_skips(case: Case) -> nn.Module:
     import torch
     from torch import nn
 
-    from hessmap.networks.build import ResidualBlock
+    from hessmap.networks import ResidualBlock
 
     size, channels, inner = case["size"], case["channels"], case["inner_channels"]
     first: dict[str, Any] = {"padding": 1, "bias": False, "dtype": torch.float64}

@@ -1,0 +1,629 @@
+"""Block-diagonal curvature of a whole network with its inverse: K-FAC, EK-FAC, nearest Kronecker products, diagonals.
+
+For a layer with inputs x_p and output gradients g_p at the positions p of a sample, the Gauss-Newton block is
+``sum_n sum_pq (g_p g_q^T) (x) (x_p x_q^T)`` over samples n and the columns of the loss Hessian's root. K-FAC replaces
+it by ``E[g g^T] (x) E[x x^T]`` (Martens & Grosse 2015), with weights that are shared over positions treated by "expand"
+or "reduce" (Eschenhagen et al. 2023); EK-FAC keeps the eigenvectors and computes the exact second moments along them
+(George et al. 2018). Every block is held by its eigenvectors and eigenvalues: all functions of it have one form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from hessmap.errors import InvalidInput, checked_number, checked_seed, require, require_name, sentence
+from hessmap.hessians import GraphUse, Hessian, empirical_fisher, exact_diagonal, layer_graph, outer_product_hessian
+from hessmap.layers.comparison import best_kronecker_product
+from hessmap.layers.factors import layer_factors
+from hessmap.layers.hessian import layer_hessian
+from hessmap.layers.layer import find_layer, layer_names, name_of_layer
+from hessmap.linalg import Layout, SymmetricOperator, is_answerable, require_memory
+from hessmap.losses import output_roots, require_parts
+from hessmap.problem import (
+    Batch,
+    Inputs,
+    Problem,
+    map_tensors,
+    num_rows,
+    recording_of,
+    require_problem,
+    take_rows,
+    vjp_rows,
+)
+
+CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block"]
+FisherKind = Literal["exact", "sampled", "empirical"]
+Sharing = Literal["expand", "reduce"]
+
+_MOST_OUTPUTS = 100  # up to which all columns of the loss Hessian's root are propagated by default
+_BATCH_BYTES = 2**26  # of output gradients and per-sample rows held at once
+_MAX_STEPS = 200  # power iterations of the nearest Kronecker product
+
+
+@dataclass(frozen=True, eq=False)
+class CurvatureBlock:
+    """A block of the curvature by its eigenvectors and eigenvalues.
+
+    Attributes:
+        names: Parameters covered by the block.
+        form: "kronecker", "kronecker, corrected eigenvalues", "dense" or "diagonal".
+        entries: Positions of the block's coordinates in the flat parameter vector.
+        values: Eigenvalues: (outputs, inputs) of a Kronecker product, else a vector.
+        bases: Eigenvectors of the output and the input factor, of the dense block, or none for a diagonal.
+    """
+
+    names: tuple[str, ...]
+    form: str
+    entries: Tensor
+    values: Tensor
+    bases: tuple[Tensor, ...]
+
+    def apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+        """Multiply columns by a function of the block, given on its eigenvalues."""
+        factors = function(self.values)
+        if not self.bases:
+            return factors[:, None] * vectors
+        if len(self.bases) == 1:
+            (basis,) = self.bases
+            return basis @ (factors[:, None] * (basis.T @ vectors))
+        left, right = self.bases
+        matrices = vectors.T.reshape(-1, *self.values.shape)
+        rotated = factors * (left.T @ matrices @ right)
+        return (left @ rotated @ right.T).reshape(len(matrices), -1).T
+
+
+class KroneckerCurvature(SymmetricOperator):
+    """A block-diagonal curvature matrix with its inverse; made by ``kronecker_curvature``.
+
+    Attributes:
+        layout: Names, shapes and order of the parameters.
+        blocks: The blocks in the order of the parameters; ``block.form`` states what covers which parameters.
+        kind: "kfac", "ekfac", "best", "diagonal" or "block".
+        part: "outer_product" or "loss".
+        fisher: "exact", "sampled" or "empirical".
+        dtype: dtype of the products.
+    """
+
+    def __init__(
+        self, layout: Layout, blocks: Sequence[CurvatureBlock], *, kind: str, part: str, fisher: str, dtype: torch.dtype
+    ) -> None:
+        self.layout: Layout = layout
+        self.blocks = tuple(blocks)
+        self.kind = kind
+        self.part = part
+        self.fisher = fisher
+        self.dtype = dtype
+        if self.blocks:
+            self.device = self.blocks[0].values.device
+
+    @property
+    def size(self) -> int:
+        return self.layout.size
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        return self._apply(lambda values: values, vectors)
+
+    def solve(self, vectors: Tensor, *, damping: float, relative: bool = False) -> Tensor:
+        """Compute (K + damping I)^-1 b.
+
+        Args:
+            vectors: Vector or columns b.
+            damping: Positive number added to every eigenvalue.
+            relative: Multiply the damping by the mean eigenvalue of each block.
+
+        Returns:
+            The solution, in the shape of ``vectors``.
+
+        Raises:
+            InvalidInput: If the damping is not positive, or leaves an eigenvalue that is not (``part="loss"``).
+        """
+        return self._apply(self._damped(damping, relative, torch.reciprocal), vectors)
+
+    def inverse_sqrt(self, vectors: Tensor, *, damping: float, relative: bool = False) -> Tensor:
+        """Compute (K + damping I)^-1/2 b; arguments as of ``solve``."""
+        return self._apply(self._damped(damping, relative, torch.rsqrt), vectors)
+
+    def log_determinant(self, *, damping: float, relative: bool = False) -> float:
+        """Compute log det(K + damping I); arguments as of ``solve``."""
+        function = self._damped(damping, relative, torch.log)
+        return float(sum(function(block.values.double()).sum() for block in self.blocks))
+
+    def sample(self, generator: torch.Generator, *, damping: float, relative: bool = False) -> Tensor:
+        """Draw from the Gaussian with mean 0 and covariance (K + damping I)^-1.
+
+        Args:
+            generator: Source of randomness, on the host: the same seed gives the same draw on every device.
+            damping: As of ``solve``.
+            relative: As of ``solve``.
+
+        Returns:
+            A flat vector of parameters.
+        """
+        noise = torch.randn(self.size, generator=generator, dtype=torch.float64)
+        return self.inverse_sqrt(noise.to(self.blocks[0].values), damping=damping, relative=relative)
+
+    def eigenvalues(self) -> Tensor:
+        """All eigenvalues in descending order."""
+        return torch.cat([block.values.flatten() for block in self.blocks]).sort(descending=True).values
+
+    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
+        diagonal = torch.zeros(self.size, dtype=torch.float64)
+        for block in self.blocks:
+            squares = [basis.square() for basis in block.bases]
+            values = block.values
+            if len(squares) == 2:
+                values = squares[0] @ values @ squares[1].T
+            elif squares:
+                values = squares[0] @ values
+            diagonal[block.entries.cpu()] = values.flatten().to("cpu", torch.float64)
+        return diagonal
+
+    def to_dense(self) -> Tensor:
+        require_memory("the dense form", 8 * self.size**2, "Use products, or block by block")
+        return self.matmat(torch.eye(self.size, dtype=self.dtype, device=self.blocks[0].values.device))
+
+    def save(self, path: str | Path) -> None:
+        """Write the curvature to a file of torch, to be read by ``KroneckerCurvature.load``."""
+        blocks = [vars(block) for block in self.blocks]
+        about = {"kind": self.kind, "part": self.part, "fisher": self.fisher, "dtype": self.dtype}
+        torch.save({"shapes": self.layout.shapes, "blocks": blocks, **about}, path)
+
+    @classmethod
+    def load(cls, path: str | Path, device: torch.device | str = "cpu") -> KroneckerCurvature:
+        """Read a curvature from a file.
+
+        Args:
+            path: A file written by ``save``.
+            device: Where its tensors are placed.
+
+        Returns:
+            The curvature.
+        """
+        stored = torch.load(path, map_location=device, weights_only=True)
+        blocks = [CurvatureBlock(**block) for block in stored.pop("blocks")]
+        return cls(Layout(tuple(stored.pop("shapes"))), blocks, **stored)
+
+    def _damped(
+        self, damping: float, relative: bool, function: Callable[[Tensor], Tensor]
+    ) -> Callable[[Tensor], Tensor]:
+        shift = checked_number("damping", damping)
+        require(shift > 0, "damping must be positive", f"got {shift:g}")
+
+        def of_values(values: Tensor) -> Tensor:
+            damped = values + shift * (values.mean() if relative else 1.0)
+            if float(damped.min()) <= 0:
+                must = "K + damping I must be positive definite"
+                raise InvalidInput(
+                    sentence(must, f"it has the eigenvalue {float(damped.min()):.3g}", "Increase damping")
+                )
+            return function(damped)
+
+        return of_values
+
+    def _apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+        columns = vectors.reshape(len(vectors), -1)
+        result = torch.zeros_like(columns)
+        for block in self.blocks:
+            result[block.entries] = block.apply(function, columns[block.entries]).to(result.dtype)
+        return result.reshape(vectors.shape)
+
+    def __repr__(self) -> str:
+        forms = [block.form for block in self.blocks]
+        counts = ", ".join(f"{forms.count(form)} {form}" for form in dict.fromkeys(forms))
+        return f"{self.kind} curvature of size {self.size} ({self.part}, {self.fisher} Fisher; blocks: {counts})"
+
+
+def kronecker_curvature(
+    problem: Problem,
+    kind: CurvatureKind = "kfac",
+    *,
+    part: Literal["outer_product", "loss"] = "outer_product",
+    fisher: FisherKind | None = None,
+    sharing: Sharing = "expand",
+    seed: int = 0,
+) -> KroneckerCurvature:
+    """Approximate the curvature of all parameters block by block, with a cheap inverse.
+
+    Args:
+        problem: Model, loss and data.
+        kind: "kfac": E[g g^T] (x) E[x x^T] per layer. "ekfac": the same eigenvectors with exact second moments.
+            "best": the Kronecker product nearest to each layer's block in Frobenius norm. "diagonal": the exact
+            diagonal. "block": the exact dense block of every layer.
+        part: "outer_product" (Gauss-Newton) or "loss" (the full Hessian block, which can be indefinite).
+        fisher: "exact" propagates every column of the loss Hessian's root, "sampled" one random combination of them per
+            sample, "empirical" the gradients at the given targets. Default: "exact" up to 100 outputs; above that it
+            must be chosen.
+        sharing: How positions that share a weight (convolutions, tokens) are combined: "expand" treats them as
+            independent, "reduce" averages inputs and sums gradients.
+        seed: Seed of the samples of ``fisher="sampled"``.
+
+    Returns:
+        KroneckerCurvature: an operator with ``@``, ``solve``, ``inverse_sqrt``, ``log_determinant``, ``sample``,
+        ``eigenvalues`` and ``to_dense``. Biases belong to the block of their layer. Parameters without Kronecker
+        factors (norms, embeddings, weights used more than once) get their exact diagonal; ``blocks`` lists the form.
+
+    Raises:
+        InvalidInput: If an argument is not one of its values, or ``fisher`` must be chosen.
+        TooLarge: If a dense block does not fit in memory.
+
+    Notes:
+        Martens & Grosse 2015 (K-FAC); Grosse & Martens 2016 (convolutions); George et al. 2018 (EK-FAC); Eschenhagen
+        et al. 2023 (weight sharing); Van Loan & Pitsianis 1993 (nearest Kronecker product).
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> inputs, labels = hm.datasets.digits(num_samples=60)
+        >>> model = hm.FullyConnected((64, 8, 10), bias=True, activation="relu").build(seed=0)
+        >>> problem = hm.Problem(model, "cross_entropy", inputs, labels)
+        >>> curvature = kronecker_curvature(problem, "ekfac")
+        >>> step = curvature.solve(problem.gradient(), damping=1e-3)
+        >>> [(block.names, block.form) for block in curvature.blocks][0]
+        (('0.weight', '0.bias'), 'kronecker, corrected eigenvalues')
+    """
+    require_problem(problem)
+    require_name("kind", kind, get_args(CurvatureKind))
+    require_name("part", part, ("outer_product", "loss"))
+    require_name("sharing", sharing, get_args(Sharing))
+    fisher = _chosen_fisher(problem, fisher, part)
+    if part == "loss":
+        blocks = _loss_blocks(problem, kind, sharing)
+    else:
+        blocks = _Rows(problem, fisher, checked_seed(seed)).blocks(kind, sharing)
+    ordered = sorted(blocks, key=lambda block: int(block.entries.flatten()[0]))
+    return KroneckerCurvature(
+        problem.layout, ordered, kind=kind, part=part, fisher=fisher, dtype=problem.parameters.dtype
+    )
+
+
+def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str) -> FisherKind:
+    if fisher is not None:
+        require_name("fisher", fisher, get_args(FisherKind))
+    must = 'part="loss" has no sampled or empirical form'
+    require(part == "outer_product" or fisher in (None, "exact"), must, f"got fisher={fisher!r}")
+    require_parts(problem.loss, "Kronecker-factored curvature")
+    if fisher is None and part == "outer_product" and problem.output_dim > _MOST_OUTPUTS:
+        must = f"fisher must be chosen above {_MOST_OUTPUTS} outputs"
+        got = f'the model has {problem.output_dim}, and "exact" propagates about as many gradients per sample'
+        raise InvalidInput(sentence(must, got, 'Pass fisher="sampled" (one gradient), "empirical" or "exact"'))
+    return fisher or "exact"
+
+
+class _Rows:
+    """Output gradients of all layers, batch by batch, and the blocks that are accumulated from them."""
+
+    def __init__(self, problem: Problem, fisher: FisherKind, seed: int) -> None:
+        self.problem = problem
+        self.fisher = fisher
+        self.seed = seed
+        self.uses = _factored_uses(problem)
+        covered = {name for number in self.uses for name in recording_of(problem).uses[number].parameters}
+        self.others = tuple(name for name in problem.layout.names if name not in covered)
+
+    def blocks(self, kind: CurvatureKind, sharing: Sharing) -> list[CurvatureBlock]:
+        if kind == "diagonal":
+            return [self._diagonal(self.problem.layout.names)]
+        if kind == "block":
+            return [self._dense(names) for names in _names_by_layer(self.problem)]
+        found = self._kronecker(kind, sharing) if self.uses else []
+        return found + ([self._diagonal(self.others)] if self.others else [])
+
+    def _kronecker(self, kind: str, sharing: Sharing) -> list[CurvatureBlock]:
+        factors = self._factors(sharing)
+        if kind == "best":
+            factors = self._nearest_factors(factors)
+        form, bases, values = "kronecker", [], []
+        for pair in factors:
+            (left_values, left), (right_values, right) = map(_eigenpairs, pair)
+            bases.append((left, right))
+            values.append(torch.outer(left_values, right_values))
+        if kind == "ekfac":
+            form, values = "kronecker, corrected eigenvalues", self._second_moments(bases)
+        entries = self._entries()
+        return [
+            CurvatureBlock(names, form, places.flatten(), own, basis)
+            for (names, places), own, basis in zip(entries, values, bases, strict=True)
+        ]
+
+    def _entries(self) -> list[tuple[tuple[str, ...], Tensor]]:
+        """Of every layer its parameters, and the flat positions of [W, b] as (outputs, columns)."""
+        layout, found = dict(self.problem.layout), []
+        for number in self.uses:
+            use = recording_of(self.problem).uses[number]
+            names, columns = [], []
+            if use.weight is not None:
+                own = use.weight_entries
+                flat = torch.arange(use.num_outputs * use.num_inputs) if own is None else own.cpu()
+                names.append(use.weight.name)
+                columns.append(layout[use.weight.name].start + flat.reshape(use.num_outputs, -1))
+            if use.bias is not None:
+                index = torch.arange(use.num_outputs) if use.bias.index is None else use.bias.index.flatten().cpu()
+                names.append(use.bias.name)
+                columns.append(layout[use.bias.name].start + index[:, None])
+            found.append((tuple(names), torch.cat(columns, 1).to(self.problem.device)))
+        return found
+
+    def _factors(self, sharing: Sharing) -> list[tuple[Tensor, Tensor]]:
+        """(sum g g^T, mean x x^T) of every layer."""
+        sums: list[tuple[Tensor, Tensor]] = []
+        total, like = float(self.problem.weights.sum()), self.problem.parameters
+        for layers in self._layers():
+            weights = layers.weights / total
+            if not sums:
+                sizes = [(use.num_outputs, use.num_columns) for use, _ in layers.uses]
+                sums = [(like.new_zeros(outputs, outputs), like.new_zeros(inputs, inputs)) for outputs, inputs in sizes]
+            for (outputs, inputs), (use, rows) in zip(sums, layers.uses, strict=True):
+                if layers.is_first:
+                    features = use.inputs(slice(None))[0]
+                    if sharing == "reduce":
+                        features = features.mean(1, keepdim=True)
+                    scaled = features * (weights[:, None, None] / features.shape[1]).to(features.dtype)
+                    inputs += features.flatten(0, 1).T @ scaled.flatten(0, 1)
+                flat = rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)
+                outputs += flat.flatten(0, 1).T @ flat.flatten(0, 1)
+        return sums
+
+    def _second_moments(self, bases: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """sum (u_i^T G v_j)^2 over the gradients G = sum_p g_p x_p^T of all samples and rows."""
+        sums = [left.new_zeros(len(left), len(right)) for left, right in bases]
+        for layers in self._layers():
+            for total, (left, right), (use, rows) in zip(sums, bases, layers.uses, strict=True):
+                features = use.inputs(slice(None))[0] @ right  # (samples, positions, columns)
+                rotated = torch.einsum("oi,nrop->nrip", left, rows)
+                if rows.shape[3] == 1:
+                    total += rotated[..., 0].square().sum(1).T @ features[:, 0].square()
+                    continue
+                step = max(1, _BATCH_BYTES // (8 * rows.shape[1] * total.numel()))
+                for some in torch.split(torch.arange(len(rows), device=rows.device), step):
+                    total += torch.einsum("nrip,npj->nrij", rotated[some], features[some]).square_().sum((0, 1))
+        return sums
+
+    def _nearest_factors(self, start: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
+        """The leading singular pair of the rearranged blocks, by the power method on contractions of the gradients."""
+        rights = [_unit(right) for _, right in start]
+        lefts = [torch.zeros_like(left) for left, _ in start]
+        sizes = [0.0] * len(rights)
+        for _ in range(_MAX_STEPS):
+            lefts = [_unit(left) for left in self._contractions(rights, over_inputs=True)]
+            contracted = self._contractions(lefts, over_inputs=False)
+            before, sizes = sizes, [float(right.norm()) for right in contracted]
+            new = [_unit(right) for right in contracted]
+            change = max(float((one - other).norm()) for one, other in zip(new, rights, strict=True))
+            rights = new
+            settled = all(abs(one - other) <= 1e-12 * one for one, other in zip(sizes, before, strict=True))
+            if settled and change <= 1e-6:
+                break
+        return [(size * left, right) for size, left, right in zip(sizes, lefts, rights, strict=True)]
+
+    def _contractions(self, factors: Sequence[Tensor], *, over_inputs: bool) -> list[Tensor]:
+        """sum G F G^T (over the inputs) or sum G^T F G over the gradients G of all samples and rows."""
+        sums: list[Tensor] = []
+        for layers in self._layers():
+            found = []
+            for factor, (use, rows) in zip(factors, layers.uses, strict=True):
+                features = use.inputs(slice(None))[0]
+                if over_inputs:  # g_p (x_p^T F x_q) g_q^T
+                    kernel = features @ factor @ features.mT  # (samples, positions, positions)
+                    found.append(torch.einsum("nrap,npq,nrbq->ab", rows, kernel, rows))
+                else:
+                    kernel = torch.einsum("nrap,ab,nrbq->npq", rows, factor, rows)
+                    found.append(torch.einsum("npi,npq,nqj->ij", features, kernel, features))
+            sums = found if not sums else [total + own for total, own in zip(sums, found, strict=True)]
+        return sums
+
+    def _diagonal(self, names: tuple[str, ...]) -> CurvatureBlock:
+        problem, layout = self.problem, dict(self.problem.layout)
+        entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
+        whole = None
+        if self.fisher != "sampled" and len(names) == len(layout):
+            whole = exact_diagonal(problem, "outer_product" if self.fisher == "exact" else "empirical_fisher")
+        if whole is not None:
+            values = whole[entries].to(problem.parameters)
+        else:
+            values = torch.zeros(len(entries), dtype=problem.parameters.dtype, device=problem.device)
+            for rows in self._parameter_rows(names):
+                values += rows.square().sum(0)
+        return CurvatureBlock(names, "diagonal", entries.to(problem.device), values, ())
+
+    def _dense(self, names: tuple[str, ...]) -> CurvatureBlock:
+        problem, layout = self.problem, dict(self.problem.layout)
+        entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
+        require_memory(f"the dense block of {', '.join(names)}", 24 * len(entries) ** 2, 'Use kind="ekfac"')
+        if self.fisher == "sampled":
+            matrix = torch.zeros(len(entries), len(entries), dtype=problem.parameters.dtype, device=problem.device)
+            for rows in self._parameter_rows(names):
+                matrix += rows.T @ rows
+        else:
+            make = outer_product_hessian if self.fisher == "exact" else empirical_fisher
+            matrix = _hessian_block(make(problem), entries)
+        return _dense_block(names, entries.to(problem.device), matrix)
+
+    def _layers(self) -> Iterator[_LayerRows]:
+        """Output gradients (samples, rows, outputs, positions) of every factored layer, batch by batch; the rows of one
+        batch of samples can come in several groups, of which the first is marked."""
+        problem = self.problem
+        generator = torch.Generator().manual_seed(self.seed)
+        uses = [recording_of(problem).uses[number] for number in self.uses]
+        each = problem.dtype.itemsize * sum(
+            use.num_positions * (use.num_outputs + use.num_inputs) + use.input_size for use in uses
+        )
+        ranks = problem.output_dim if self.fisher == "exact" else 1
+        for batch in problem.batches(max(1, _BATCH_BYTES // (each * min(ranks, 16)))):
+            graph = layer_graph(problem, batch, together=each * len(batch[1]) <= 2**18, uses=self.uses)
+            assert graph is not None
+            roots, signs = self._roots(graph.outputs.detach(), batch, generator)
+            require(
+                signs is None,
+                "the loss must be convex in the outputs",
+                f"'{problem.loss.name}' is not",
+                'Use part="loss"',
+            )
+            for start in range(0, roots.shape[1], 16):
+                given = [roots[:, start : start + 16].transpose(0, 1)]
+                found = vjp_rows([graph.outputs], graph.places, given, graph.together, problem=problem)
+                rows = [use.by_output(own) for use, own in zip(graph.uses, found, strict=True)]
+                yield _LayerRows(list(zip(graph.uses, rows, strict=True)), batch[2], start == 0)
+
+    def _roots(self, outputs: Tensor, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """Rows (samples, rank, output_dim) whose squares sum to the loss Hessian of each sample, or estimate it."""
+        _, targets, weights = batch
+        loss = self.problem.loss
+        if self.fisher == "exact":
+            return output_roots(loss, outputs, targets, weights)
+        if self.fisher == "empirical":
+            gradient = loss.gradient(outputs, targets)
+        else:
+            gradient = loss.random_gradient(outputs, targets, generator)
+        return (weights.sqrt()[:, None] * gradient).to(outputs.dtype)[:, None], None
+
+    def _parameter_rows(self, names: tuple[str, ...]) -> Iterator[Tensor]:
+        """Rows (samples * rank, entries) of the derivative in some parameters, whatever they are used for."""
+        problem, layout = self.problem, self.problem.layout.restricted_to(names)
+        generator = torch.Generator().manual_seed(self.seed)
+        ranks = problem.output_dim if self.fisher == "exact" else 1
+        step = max(1, _BATCH_BYTES // (problem.dtype.itemsize * ranks * layout.size))
+        chosen = {name: problem.named[name] for name in names}
+        for batch in problem.batches(step):
+            with torch.no_grad():
+                outputs = problem.forward(problem.named, batch[0])
+            roots, _ = self._roots(outputs.detach(), batch, generator)
+            yield _jacobian_rows(problem, chosen, batch[0], roots).flatten(0, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _LayerRows:
+    uses: list[tuple[GraphUse, Tensor]]
+    weights: Tensor
+    is_first: bool
+
+
+def _jacobian_rows(problem: Problem, chosen: Mapping[str, Tensor], inputs: Inputs, roots: Tensor) -> Tensor:
+    """roots_n @ doutput_n / dchosen, shape (samples, rank, entries)."""
+
+    def one(sample: Inputs, rows: Tensor) -> Tensor:
+        alone = map_tensors(lambda values: values[None], sample)
+        linearised: Any = vjp(lambda own: problem.forward({**problem.named, **own}, alone), dict(chosen))
+        found = vmap(linearised[1])(rows[:, None])[0]
+        return torch.cat([found[name].flatten(1) for name in chosen], 1)
+
+    try:
+        rows: Tensor = vmap(one)(inputs, roots)
+        return rows.detach()
+    except Exception as error:  # models that vmap cannot follow
+        if not is_answerable(error):
+            raise
+        problem.count_fallback("per-sample derivatives were computed sample by sample", error)
+    found = []
+    for number in range(num_rows(inputs)):
+        leaves = {name: value.detach().requires_grad_() for name, value in chosen.items()}
+        with torch.enable_grad():
+            outputs = problem.forward({**problem.named, **leaves}, take_rows(inputs, slice(number, number + 1)))
+        own = [
+            torch.autograd.grad(outputs, list(leaves.values()), row[None], retain_graph=True, materialize_grads=True)
+            for row in roots[number]
+        ]
+        found.append(torch.stack([torch.cat([part.flatten() for part in parts]) for parts in own]))
+    return torch.stack(found)
+
+
+def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> list[CurvatureBlock]:
+    """Blocks of the full Hessian, layer by layer, from the exact second derivative in each layer's outputs."""
+    hessian = Hessian(problem, "loss")
+    layout = dict(problem.layout)
+
+    def entries_of(names: Sequence[str]) -> Tensor:
+        return torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
+
+    if kind == "diagonal":
+        names = problem.layout.names
+        return [_loss_diagonal(hessian, names, entries_of(names))]
+    groups = _names_by_layer(problem)
+    if kind == "block":
+        return [
+            _dense_block(names, entries_of(names), hessian.dense_block(*[entries_of(names)] * 2)) for names in groups
+        ]
+    require(kind != "ekfac", 'part="loss" has no EK-FAC form', "got kind='ekfac'", 'Use "kfac", "best" or "block"')
+    known, blocks = layer_names(problem), []
+    for names in groups:
+        layer = name_of_layer(names[0])
+        plain = layer in known and find_layer(problem, layer).is_plain
+        if not plain:
+            blocks.append(_loss_diagonal(hessian, names, entries_of(names)))
+            continue
+        with_bias = len(names) == 2
+        own = find_layer(problem, layer, with_bias)
+        if kind == "kfac":
+            rule: Any = "uncorrelated_patches" if sharing == "expand" else "mean_patch"
+            factors = layer_factors(problem, layer, with_bias=with_bias, patch_rule=rule)
+            pair = factors.output_factor, factors.input_factor
+        else:
+            product = best_kronecker_product(layer_hessian(problem, layer, with_bias=with_bias)).product
+            pair = product.output_factor, product.input_factor
+        (left_values, left), (right_values, right) = map(_eigenpairs, pair)
+        places = entries_of(names[:1]).reshape(own.num_outputs, -1)
+        if with_bias:
+            places = torch.cat([places, entries_of(names[1:])[:, None]], 1)
+        values = torch.outer(left_values, right_values)
+        blocks.append(CurvatureBlock(names, "kronecker", places.flatten(), values, (left, right)))
+    return [_on_device(block, problem) for block in blocks]
+
+
+def _hessian_block(hessian: Hessian, entries: Tensor) -> Tensor:
+    require_memory("a dense block", 24 * len(entries) ** 2, 'Use kind="kfac"')
+    return hessian.dense_block(entries, entries)
+
+
+def _loss_diagonal(hessian: Hessian, names: tuple[str, ...], entries: Tensor) -> CurvatureBlock:
+    whole = hessian.exact_diagonal()
+    values = _hessian_block(hessian, entries).diagonal().clone() if whole is None else whole[entries]
+    return CurvatureBlock(names, "diagonal", entries, values, ())
+
+
+def _on_device(block: CurvatureBlock, problem: Problem) -> CurvatureBlock:
+    like = problem.parameters
+    bases = tuple(basis.to(like) for basis in block.bases)
+    return replace(block, entries=block.entries.to(like.device), values=block.values.to(like), bases=bases)
+
+
+def _dense_block(names: tuple[str, ...], entries: Tensor, matrix: Tensor) -> CurvatureBlock:
+    values, basis = _eigenpairs(matrix)
+    return CurvatureBlock(names, "dense", entries, values, (basis,))
+
+
+def _factored_uses(problem: Problem) -> tuple[int, ...]:
+    """Numbers of the uses that have Kronecker factors: one linear map or ungrouped convolution per weight."""
+    recording = recording_of(problem)
+    plain = {find_layer(problem, name).weight for name in layer_names(problem) if find_layer(problem, name).is_plain}
+    numbers = []
+    for number, use in enumerate(recording.uses):
+        is_whole = use.weight is not None and use.weight.name in plain and use.kind in ("linear", "convolution")
+        owns_bias = use.bias is None or len(recording.uses_of(use.bias.name)) == 1
+        if is_whole and owns_bias:
+            numbers.append(number)
+    return tuple(numbers)
+
+
+def _names_by_layer(problem: Problem) -> list[tuple[str, ...]]:
+    """The parameters of every layer together, others one by one."""
+    recording, groups = recording_of(problem), dict[str, tuple[str, ...]]()
+    for use in recording.uses:
+        if use.weight is not None and use.bias is not None and len(recording.uses_of(use.bias.name)) == 1:
+            groups[use.weight.name] = (use.weight.name, use.bias.name)
+    biases = {names[1] for names in groups.values()}
+    return [groups.get(name, (name,)) for name in problem.layout.names if name not in biases]
+
+
+def _eigenpairs(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    return values, vectors
+
+
+def _unit(matrix: Tensor) -> Tensor:
+    size = float(matrix.norm())
+    return matrix / size if size else matrix

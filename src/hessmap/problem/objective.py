@@ -1,0 +1,201 @@
+"""Objectives: a scalar of a whole batch, or one value a sample, computed by the user from the model itself.
+
+Each batch is one row of the problem's data, evaluated as a whole, and its value is the only output. Products with the
+Hessian, and whatever is computed from them, work as for any problem; what needs outputs and targets of single samples
+(H_o, H_f, Fisher, layers, certificates) is not defined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from hessmap.errors import InvalidInput, require, sentence
+from hessmap.losses import AnyLoss, Loss, as_loss, is_torch_function
+from hessmap.problem.data import WholeBatch, batch_pair, move_to, num_rows, take_rows, with_tensors
+from hessmap.problem.evaluation import Forward, _arguments, main_output
+from hessmap.problem.model import FrozenModel, private_copy
+from hessmap.problem.random_state import iterate_seeded, preserved_random_state
+from hessmap.problem.samples import ObjectiveBatches, prepared_targets
+
+Objective = Callable[[nn.Module, Any], Tensor]  # (model, batch) -> a scalar, or one value a sample
+BatchWeights = Literal["size", "equal"]
+
+
+def objective_name(objective: Objective) -> str:
+    return str(getattr(objective, "__name__", type(objective).__name__))
+
+
+def objective_forward(objective: Objective, seeds: range | None) -> Forward:
+    """The mean of an objective over a batch, (1, 1); with seeds, its mean over as many fixed draws."""
+    name = objective_name(objective)
+
+    def value(model: nn.Module, batch: WholeBatch) -> Tensor:
+        found = objective(model, batch.content)
+        must = f"the objective '{name}' must return a tensor: a scalar, or one value a sample"
+        require(isinstance(found, Tensor), must, f"it returned a {type(found).__name__}")
+        is_real = found.numel() > 0 and found.is_floating_point()
+        is_flat = found.numel() <= 1 or found.numel() == len(found)  # not a matrix, such as the outputs themselves
+        require(is_real and is_flat, must, f"it returned shape {tuple(found.shape)}, {found.dtype}")
+        return found.mean().reshape(1, 1)
+
+    def forward(model: nn.Module, batch: WholeBatch) -> Tensor:
+        if seeds is None:
+            return value(model, batch)
+        draws = []
+        for seed in seeds:
+            with preserved_random_state(seed):
+                draws.append(value(model, batch))
+        return torch.stack(draws).mean(0)
+
+    return forward
+
+
+def batch_weights(
+    model: FrozenModel, objective: Objective, batches: ObjectiveBatches, rule: BatchWeights
+) -> tuple[Tensor, str]:
+    """The weight of every batch in the mean, and a note on how batches are averaged.
+
+    The size of a batch is the number of values of an objective that returns one a sample; else the common first
+    dimension of its tensors.
+    """
+    if rule == "equal":
+        count = batches.num_samples
+        note = f"the objective is averaged over {count} batches with equal weights"
+        return torch.ones(count, dtype=torch.float64), note
+    lengths: list[int] = []
+    sizes = batches.sizes
+
+    def noted(given: nn.Module, batch: WholeBatch) -> Tensor:
+        found = objective(given, batch.content)
+        lengths.append(1 if not isinstance(found, Tensor) or found.numel() == 1 else len(found))
+        return torch.zeros(1, 1, dtype=model.dtype, device=model.device)
+
+    for batch, _ in batches.batches():
+        with preserved_random_state(0):
+            model.returned(move_to(batch, model.device, model.dtype), noted)
+        if len(lengths) == 1 and lengths[0] == 1:  # a scalar: sizes are those of the tensors
+            break
+    if lengths[0] > 1 or all(size == 1 for size in sizes):
+        sizes = tuple(lengths) if len(lengths) == len(sizes) else sizes
+    batches_of = f"{len(sizes)} batch{'' if len(sizes) == 1 else 'es'} of {sum(sizes)} samples"
+    note = f"the objective is averaged over {batches_of}, weighted by size"
+    return torch.tensor(sizes, dtype=torch.float64), note
+
+
+def require_dependence(model: FrozenModel, batches: ObjectiveBatches, name: str) -> None:
+    """Raise unless the objective depends on the parameters of the model that it is given."""
+    batch = move_to(batches.first[0], model.device, model.dtype)
+    leaves = {key: value.detach().requires_grad_() for key, value in model.named.items()}
+    with torch.enable_grad():
+        found = model.outputs(leaves, batch)
+    reached = found.requires_grad and any(
+        part is not None for part in torch.autograd.grad(found.sum(), list(leaves.values()), allow_unused=True)
+    )
+    if not reached:
+        must = "the objective must depend on the parameters of the model that it is given"
+        got = f"'{name}' does not: it uses another model, or detaches its result"
+        raise InvalidInput(sentence(must, got, "Use the first argument of the objective: f(model, batch)"))
+
+
+# How torch's losses of several outputs, or of targets that are no tensor, are called with both.
+_CALLS: dict[type[nn.Module], Callable[[nn.Module, Any, Any], Tensor]] = {
+    nn.TripletMarginLoss: lambda loss, outputs, _: loss(*outputs),
+    nn.TripletMarginWithDistanceLoss: lambda loss, outputs, _: loss(*outputs),
+    nn.CosineEmbeddingLoss: lambda loss, outputs, targets: loss(*outputs, targets),
+    nn.MarginRankingLoss: lambda loss, outputs, targets: loss(*outputs, targets),
+    nn.GaussianNLLLoss: lambda loss, outputs, targets: loss(outputs[0], targets, outputs[1]),
+    nn.CTCLoss: lambda loss, outputs, targets: loss(outputs, *targets),
+    nn.KLDivLoss: lambda loss, outputs, targets: loss(outputs, targets),
+}
+
+
+def structured_objective(
+    model: nn.Module, loss: Any, data: Any, targets: Any, forward: Forward | None
+) -> Objective | None:
+    """The objective of a loss of structured outputs or targets; None where both are tensors, one row a sample.
+
+    Losses of torch get outputs and targets where they take them; a function gets both as they are.
+    """
+    call = _CALLS.get(type(loss))
+    if type(loss) is nn.KLDivLoss and loss.reduction != "batchmean":
+        call = None
+    is_function = callable(loss) and not isinstance(loss, nn.Module | type | Loss) and not is_torch_function(loss)
+    if call is None and not (is_function and _is_structured(model, data, targets, forward)):
+        return None
+
+    def objective(given: nn.Module, batch: Any) -> Tensor:
+        inputs, own = _parts(batch)
+        outputs = _called(given, inputs, forward)
+        found: Tensor = loss(outputs, own) if call is None else call(loss, outputs, own)
+        return found
+
+    objective.__name__ = str(getattr(loss, "__name__", type(loss).__name__))
+    return objective
+
+
+def _is_structured(model: nn.Module, data: Any, targets: Any, forward: Forward | None) -> bool:
+    """Whether targets are no tensor, or the model returns something else than one."""
+    if isinstance(data, Mapping | Iterator) and targets is None:
+        return False  # a dictionary with its labels, or what can be read only once
+    if targets is not None:
+        batch: Any = (data, targets)
+    elif isinstance(data, tuple):
+        batch = data
+    else:
+        loader = DataLoader(data, batch_size=2) if isinstance(data, Dataset) else data
+        is_batches = not isinstance(data, Tensor | np.ndarray) and hasattr(loader, "__iter__")
+        batch = next(iterate_seeded(loader, 0), None) if is_batches else None
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        return False
+    inputs, own = batch
+    if not isinstance(own, Tensor | np.ndarray):
+        return isinstance(own, Mapping | tuple | list) or is_dataclass(own)
+    try:
+        few = take_rows(with_tensors(inputs), slice(2))
+        parameter = next(model.parameters())
+        with torch.no_grad(), preserved_random_state(0):
+            copied, _ = private_copy(model, parameter.dtype, parameter.device)
+            outputs = _called(copied, move_to(few, parameter.device, parameter.dtype), forward)
+    except Exception:
+        return False
+    has_main = isinstance(outputs, Mapping) and isinstance(outputs.get("logits"), Tensor)
+    return not (isinstance(outputs, Tensor) or has_main)
+
+
+def _parts(batch: Any) -> tuple[Any, Any]:
+    """Inputs and targets of a batch; anything but a pair is inputs alone."""
+    return (batch[0], batch[1]) if isinstance(batch, tuple | list) and len(batch) == 2 else (batch, None)
+
+
+def _called(model: nn.Module, inputs: Any, forward: Forward | None) -> Any:
+    if forward is not None:
+        return forward(model, inputs)
+    args, keywords = _arguments(inputs)
+    return model(*args, **keywords)
+
+
+def loss_objective(loss: AnyLoss | None, forward: Forward | None, class_axis: int | None) -> Objective:
+    """A loss of outputs and targets as an objective of whole batches: where samples share the statistics of their
+    batch, or its random numbers."""
+    must = "batch_norm='train' and randomness='fixed' need a loss or an objective"
+    require(loss is not None, must, "loss is None")
+    known = as_loss(loss, class_axis)  # type: ignore[arg-type]
+
+    def objective(model: nn.Module, batch: Any) -> Tensor:
+        inputs, targets = batch_pair(batch)
+        outputs, _ = main_output(_called(model, inputs, forward))
+        shape, count = tuple(outputs.shape[1:]), num_rows(inputs)
+        own = known.fitted(shape, targets).to(outputs.dtype, outputs.device)
+        flat = outputs.reshape(count, -1)
+        prepared = prepared_targets(own, targets, flat.shape[1], outputs.dtype, outputs.device)
+        return own.value(flat, prepared).sum() / own.mass(prepared).sum().to(outputs.dtype)
+
+    objective.__name__ = known.name
+    return objective

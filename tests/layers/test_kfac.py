@@ -1,0 +1,346 @@
+"""Curvature of whole networks by Kronecker products: factors written out by hand, dense blocks, inverses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import hessmap as hm
+from hessmap.errors import InvalidInput
+from hessmap.layers import KroneckerCurvature
+
+DOUBLE = torch.float64
+
+
+class Block(nn.Module):
+    """A token model with an embedding, a norm and a head that is tied to the embedding."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.norm = nn.LayerNorm(4)
+        self.inner = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 5, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden: Tensor = self.head(torch.tanh(self.inner(self.norm(self.embed(ids)))))
+        return hidden
+
+
+def mlp() -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    return model, torch.randn(20, 6, dtype=DOUBLE), torch.randint(3, (20,))
+
+
+def cnn() -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(1)
+    model = nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(3, 4, 2), nn.Flatten(), nn.Linear(4, 3)
+    )
+    return model.double(), torch.randn(12, 2, 4, 4, dtype=DOUBLE), torch.randint(3, (12,))
+
+
+def tokens(tied: bool = False) -> tuple[nn.Module, Tensor, Tensor]:
+    torch.manual_seed(2)
+    return Block(tied).double(), torch.randint(5, (7, 3)), torch.randint(5, (7, 3))
+
+
+Rows = Callable[[Tensor, Tensor], Tensor]
+CASES: dict[str, Callable[[], tuple[nn.Module, Tensor, Tensor]]] = {"mlp": mlp, "cnn": cnn, "tokens": tokens}
+
+
+def problem_of(name: str) -> hm.Problem:
+    model, inputs, targets = CASES[name]()
+    return hm.Problem(model, "cross_entropy", inputs, targets)
+
+
+def relative(found: Tensor, expected: Tensor) -> float:
+    return float((found - expected).norm() / expected.norm())
+
+
+def same_layer(problem: hm.Problem) -> Tensor:
+    """Whether two parameters belong to one module."""
+    owners = torch.cat(
+        [torch.full((place.stop - place.start,), hash(name.rpartition(".")[0])) for name, place in problem.layout]
+    )
+    return owners[:, None] == owners[None, :]
+
+
+def by_hand(problem: hm.Problem, model: nn.Module, inputs: Tensor, targets: Tensor, rows: Rows, sharing: str) -> Tensor:
+    """K-FAC by hooks and one backward pass per sample and column of the root, as its definition reads."""
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
+    seen: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    for layer in layers:
+        layer.register_forward_hook(lambda module, given, made: seen.__setitem__(module, (given[0], made)))
+    sums = [[torch.zeros(()), torch.zeros(())] for _ in layers]
+    for sample, target in zip(inputs, targets, strict=True):
+        outputs = model(sample[None])
+        for column, row in enumerate(rows(outputs[0].detach(), target)):
+            gradients = torch.autograd.grad(outputs, [seen[layer][1] for layer in layers], row[None], retain_graph=True)
+            for pair, layer, gradient in zip(sums, layers, gradients, strict=True):
+                x, g = seen[layer][0], gradient
+                if isinstance(layer, nn.Conv2d):
+                    x = F.unfold(x, layer.kernel_size, padding=int(layer.padding[0]))[0].T
+                    g = g[0].flatten(1).T
+                x = torch.cat([x, torch.ones(len(x), 1, dtype=DOUBLE)], 1)
+                if sharing == "reduce":
+                    x, g = x.mean(0, keepdim=True), g.sum(0, keepdim=True)
+                pair[0] = pair[0] + g.T @ g / len(inputs)
+                if column == 0:
+                    pair[1] = pair[1] + x.T @ x / len(x) / len(inputs)
+    dense = torch.zeros(problem.num_parameters, problem.num_parameters, dtype=DOUBLE)
+    start = 0
+    for (output, given), layer in zip(sums, layers, strict=True):
+        outputs, size = len(output), layer.weight.numel()
+        weight = torch.arange(size).reshape(outputs, -1)
+        places = start + torch.cat([weight, size + torch.arange(outputs)[:, None]], 1).flatten()
+        dense[places[:, None], places] = torch.kron(output, given).detach()
+        start += size + outputs
+    return dense
+
+
+def softmax_root(outputs: Tensor, _: Tensor) -> Tensor:
+    p = outputs.softmax(0)
+    values, vectors = torch.linalg.eigh(torch.diag(p) - torch.outer(p, p))
+    root: Tensor = (vectors * values.clamp(min=0).sqrt()).T
+    return root
+
+
+def loss_gradient(outputs: Tensor, target: Tensor) -> Tensor:
+    return (outputs.softmax(0) - F.one_hot(target, 3))[None]
+
+
+@pytest.mark.parametrize("sharing", ["expand", "reduce"])
+@pytest.mark.parametrize(("fisher", "rows"), [("exact", softmax_root), ("empirical", loss_gradient)])
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_kfac_is_that_of_its_definition(name: str, fisher: str, rows: Rows, sharing: str) -> None:
+    model, inputs, targets = CASES[name]()
+    problem = hm.Problem(model, "cross_entropy", inputs, targets)
+    found = hm.kronecker_curvature(problem, "kfac", fisher=fisher, sharing=sharing).to_dense()
+    assert relative(found, by_hand(problem, model, inputs, targets, rows, sharing)) < 1e-12
+
+
+@pytest.mark.parametrize("fisher", ["exact", "empirical"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_blocks_and_diagonals_are_those_of_the_whole_matrix(name: str, fisher: str) -> None:
+    problem = problem_of(name)
+    whole = (hm.outer_product_hessian if fisher == "exact" else hm.hessians.empirical_fisher)(problem).to_dense()
+    block = hm.kronecker_curvature(problem, "block", fisher=fisher).to_dense()
+    assert relative(block, whole * same_layer(problem)) < 1e-12
+    diagonal = hm.kronecker_curvature(problem, "diagonal", fisher=fisher).to_dense()
+    assert relative(diagonal, torch.diag(whole.diagonal())) < 1e-12
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_corrected_eigenvalues_and_nearest_products_are_closer(name: str) -> None:
+    """EK-FAC minimises the Frobenius error over eigenvalues in K-FAC's basis, "best" over all Kronecker products."""
+    problem = problem_of(name)
+    exact = hm.kronecker_curvature(problem, "block").to_dense()
+    errors = {
+        kind: relative(hm.kronecker_curvature(problem, kind).to_dense(), exact) for kind in ("kfac", "ekfac", "best")
+    }
+    assert errors["ekfac"] < errors["kfac"]
+    assert errors["best"] < errors["kfac"]
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_second_moments_are_quadratic_forms_of_the_exact_block(name: str) -> None:
+    problem = problem_of(name)
+    exact = hm.outer_product_hessian(problem).to_dense()
+    for block in hm.kronecker_curvature(problem, "ekfac").blocks:
+        basis = torch.kron(*block.bases)
+        own = exact[block.entries][:, block.entries]
+        assert relative(block.values.flatten(), (basis.T @ own @ basis).diagonal()) < 1e-11
+
+
+def test_nearest_product_is_the_leading_singular_pair_of_the_rearranged_block() -> None:
+    problem = problem_of("mlp")
+    exact = hm.outer_product_hessian(problem).to_dense()
+    for block in hm.kronecker_curvature(problem, "best").blocks:
+        rows, columns = block.values.shape
+        own = exact[block.entries][:, block.entries].reshape(rows, columns, rows, columns)
+        rearranged = own.permute(0, 2, 1, 3).reshape(rows**2, columns**2)
+        left, size, right = torch.linalg.svd(rearranged)
+        nearest = torch.kron((size[0] * left[:, 0]).reshape(rows, rows), right[0].reshape(columns, columns))
+        left_basis, right_basis = block.bases
+        basis = torch.kron(left_basis, right_basis)
+        assert relative(basis @ torch.diag(block.values.flatten()) @ basis.T, nearest) < 1e-6
+
+
+def test_exact_where_theory_says_so() -> None:
+    model, inputs, targets = mlp()
+    one = hm.Problem(model, "cross_entropy", inputs[:1], targets[:1])
+    exact = hm.kronecker_curvature(one, "block").to_dense()
+    assert relative(hm.kronecker_curvature(one, "kfac").to_dense(), exact) < 1e-12
+    linear = hm.Problem(nn.Linear(6, 3), "squared", inputs, torch.randn(20, 3))
+    exact = hm.outer_product_hessian(linear).to_dense()
+    assert relative(hm.kronecker_curvature(linear, "kfac").to_dense(), exact) < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "best", "diagonal", "block"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_functions_of_the_matrix_are_those_of_dense_linear_algebra(name: str, kind: str) -> None:
+    problem = problem_of(name)
+    curvature = hm.kronecker_curvature(problem, kind)
+    identity = torch.eye(problem.num_parameters, dtype=DOUBLE)
+    damped = curvature.to_dense() + 0.1 * identity
+    vectors = torch.randn(problem.num_parameters, 3, dtype=DOUBLE, generator=torch.Generator().manual_seed(0))
+    solution = torch.linalg.solve(damped, vectors)
+    assert relative(curvature.solve(vectors, damping=0.1), solution) < 1e-9
+    assert relative(curvature.solve(vectors[:, 0], damping=0.1), solution[:, 0]) < 1e-9
+    half = curvature.inverse_sqrt(vectors, damping=0.1)
+    assert relative(curvature.inverse_sqrt(half, damping=0.1), solution) < 1e-9
+    assert curvature.log_determinant(damping=0.1) == pytest.approx(float(torch.logdet(damped)), rel=1e-9)
+    expected = torch.linalg.eigvalsh(curvature.to_dense()).flip(0)
+    assert float((curvature.eigenvalues() - expected).abs().max()) < 1e-12 * float(expected[0]) + 1e-14
+    assert relative(curvature @ vectors, curvature.to_dense() @ vectors) < 1e-12
+    assert relative(curvature.exact_diagonal(), curvature.to_dense().diagonal()) < 1e-12
+
+
+def test_samples_have_the_inverse_as_covariance() -> None:
+    curvature = hm.kronecker_curvature(problem_of("mlp"), "ekfac")
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([curvature.sample(generator, damping=0.1) for _ in range(4000)])
+    covariance = torch.linalg.inv(curvature.to_dense() + 0.1 * torch.eye(curvature.size, dtype=DOUBLE))
+    # Entries of a sample covariance deviate by sqrt((c_ii c_jj + c_ij^2) / draws); six of these leave out none of 53^2.
+    scale = (torch.outer(covariance.diagonal(), covariance.diagonal()) + covariance.square()).div(4000).sqrt()
+    assert float(((draws.T @ draws / 4000 - covariance) / scale).abs().max()) < 6
+
+
+@pytest.mark.parametrize("name", ["mlp", "tokens"])
+def test_sampled_gradients_have_the_exact_matrix_as_mean(name: str) -> None:
+    problem = problem_of(name)
+    exact = hm.kronecker_curvature(problem, "block").to_dense()
+    found = torch.stack(
+        [hm.kronecker_curvature(problem, "block", fisher="sampled", seed=seed).to_dense() for seed in range(150)]
+    )
+    error = (found.mean(0) - exact).norm()
+    spread = found.var(0).sum().div(150).sqrt()  # the expected size of the error
+    assert float(error) < 2 * float(spread)
+    assert relative(found[0], exact) > 0.02
+
+
+def test_what_covers_what() -> None:
+    curvature = hm.kronecker_curvature(problem_of("tokens"), "kfac")
+    forms = {name: block.form for block in curvature.blocks for name in block.names}
+    assert forms["inner.weight"] == forms["inner.bias"] == forms["head.weight"] == "kronecker"
+    assert forms["embed.weight"] == forms["norm.weight"] == forms["norm.bias"] == "diagonal"
+    assert set(forms) == set(problem_of("tokens").layout.names)
+
+
+def test_tied_weights_get_the_exact_diagonal_of_both_uses() -> None:
+    problem = hm.Problem(*tokens(tied=True)[:1], "cross_entropy", *tokens(tied=True)[1:])
+    curvature = hm.kronecker_curvature(problem, "ekfac")
+    exact = hm.outer_product_hessian(problem).to_dense().diagonal()
+    for block in curvature.blocks:
+        if "embed.weight" in block.names:
+            assert block.form == "diagonal"
+            assert relative(block.values, exact[block.entries]) < 1e-12
+            return
+    raise AssertionError("the tied weight is in no block")
+
+
+@pytest.mark.parametrize("kind", ["kfac", "best", "block", "diagonal"])
+def test_blocks_of_the_loss_hessian(kind: str) -> None:
+    problem = problem_of("mlp")
+    whole = hm.loss_hessian(problem).to_dense()
+    found = hm.kronecker_curvature(problem, kind, part="loss").to_dense()
+    if kind == "block":
+        assert relative(found, whole * same_layer(problem)) < 1e-12
+    elif kind == "diagonal":
+        assert relative(found, torch.diag(whole.diagonal())) < 1e-12
+    else:
+        one = hm.layers.layer_factors(problem, "0", with_bias=True)
+        product = torch.kron(one.output_factor, one.input_factor)
+        places = hm.kronecker_curvature(problem, kind, part="loss").blocks[0].entries
+        close = relative(found[places][:, places], product)
+        assert close < 1e-12 if kind == "kfac" else close > 1e-3
+
+
+def test_relative_damping_scales_with_the_mean_eigenvalue_of_each_block() -> None:
+    curvature = hm.kronecker_curvature(problem_of("mlp"), "kfac")
+    vector = torch.ones(curvature.size, dtype=DOUBLE)
+    damping = torch.zeros_like(vector)
+    for block in curvature.blocks:
+        damping[block.entries] = 0.5 * block.values.mean()
+    expected = torch.linalg.solve(curvature.to_dense() + torch.diag(damping), vector)
+    assert relative(curvature.solve(vector, damping=0.5, relative=True), expected) < 1e-10
+
+
+def test_files_hold_the_whole_curvature(tmp_path: Path) -> None:
+    curvature = hm.kronecker_curvature(problem_of("tokens"), "ekfac")
+    curvature.save(tmp_path / "curvature.pt")
+    loaded = KroneckerCurvature.load(tmp_path / "curvature.pt")
+    assert torch.equal(loaded.to_dense(), curvature.to_dense())
+    assert repr(loaded) == repr(curvature)
+
+
+def test_wrong_arguments_are_answered_in_a_sentence() -> None:
+    problem = problem_of("mlp")
+    with pytest.raises(InvalidInput, match="kind must be one of"):
+        hm.kronecker_curvature(problem, "kfra")
+    with pytest.raises(InvalidInput, match="damping must be positive"):
+        hm.kronecker_curvature(problem).solve(problem.gradient(), damping=0.0)
+    with pytest.raises(InvalidInput, match="no sampled or empirical form"):
+        hm.kronecker_curvature(problem, part="loss", fisher="empirical")
+    with pytest.raises(InvalidInput, match="no EK-FAC form"):
+        hm.kronecker_curvature(problem, "ekfac", part="loss")
+    indefinite = hm.kronecker_curvature(problem, "block", part="loss")
+    with pytest.raises(InvalidInput, match="positive definite"):
+        indefinite.solve(problem.gradient(), damping=1e-9)
+
+
+def test_many_outputs_ask_for_a_choice() -> None:
+    torch.manual_seed(0)
+    problem = hm.Problem(nn.Linear(3, 101), "cross_entropy", torch.randn(9, 3), torch.randint(101, (9,)))
+    with pytest.raises(InvalidInput, match=r"fisher must be chosen above 100 outputs.*sampled"):
+        hm.kronecker_curvature(problem)
+    assert hm.kronecker_curvature(problem, fisher="sampled").size == problem.num_parameters
+
+
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "diagonal", "block"])
+@pytest.mark.parametrize("formed", [True, False])
+def test_errors_are_those_of_dense_matrices(kind: str, formed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not formed:
+        monkeypatch.setattr("hessmap.layers.kfac_error._FORMED", 0)
+        monkeypatch.setattr("hessmap.layers.kfac_error._PROBES", 2000)
+    problem = problem_of("cnn")
+    curvature = hm.kronecker_curvature(problem, kind)
+    found = hm.kronecker_error(problem, curvature, count=2, damping=0.05, tolerance=1e-8)
+    exact, dense = hm.outer_product_hessian(problem).to_dense(), curvature.to_dense()
+    whole = float((exact - dense).norm() / exact.norm())
+    assert abs(found.frobenius_error - whole) <= 5 * found.frobenius_standard_error
+    for block, own in zip(curvature.blocks, found.blocks, strict=True):
+        true, ours = (matrix[block.entries][:, block.entries] for matrix in (exact, dense))
+        error = float((true - ours).norm() / true.norm())
+        assert abs(own.frobenius_error - error) <= 5 * own.frobenius_standard_error + 1e-12
+        assert (own.frobenius_standard_error < 1e-15) == (formed or kind == "block")
+        if own.overlap is not None:
+            top = [torch.linalg.eigh(matrix).eigenvectors[:, -2:] for matrix in (true, ours)]
+            assert own.overlap == pytest.approx(float((top[0].T @ top[1]).square().sum() / 2), abs=1e-5)
+    identity = 0.05 * torch.eye(problem.num_parameters, dtype=DOUBLE)
+    solutions = [torch.linalg.solve(matrix + identity, problem.gradient()) for matrix in (exact, dense)]
+    assert found.solve_error == pytest.approx(relative(solutions[1], solutions[0]), rel=1e-5)
+    assert found.solve_converged
+
+
+def test_the_sentence_names_the_best_and_the_worst_layer() -> None:
+    problem = problem_of("cnn")
+    found = hm.kronecker_error(problem, hm.kronecker_curvature(problem))
+    ranked = sorted(found.blocks, key=lambda block: block.overlap or 0.0)
+    assert found.summary.startswith("K-FAC recovers the sharpest direction best in layer")
+    for block in (ranked[0], ranked[-1]):
+        assert f"layer {block.names[0].removesuffix('.weight')} ({100 * (block.overlap or 0.0):.0f} %)" in found.summary
+
+
+def test_a_curvature_of_other_parameters_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="that of the problem's parameters"):
+        hm.kronecker_error(problem_of("cnn"), hm.kronecker_curvature(problem_of("mlp")))
