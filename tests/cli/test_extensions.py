@@ -56,8 +56,7 @@ def program(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, object]) -> ty
 
 
 def invoked(app: typer.Typer, *words: str) -> Result:
-    # A dumb terminal has 80 columns whatever COLUMNS says: rows of help would wrap there.
-    return CliRunner().invoke(app, list(words), env={"COLUMNS": "120", "TERM": "xterm"})
+    return CliRunner().invoke(app, list(words), env={"COLUMNS": "120"})
 
 
 def echoing(name: str, text: str = "") -> Callable[[typer.Typer], None]:
