@@ -26,7 +26,7 @@ FLOORS = (
     ("training", "problem", "theory"),
     ("hessians", "exact"),
     ("layers", "functions"),
-    ("certificates",),
+    ("certificates", "applications"),
     ("maps",),
     ("views",),
     ("cli",),
@@ -50,6 +50,7 @@ CLOSED = {
     "networks",
     "datasets",
     "certificates",
+    "applications",
 }
 # Of the three packages: which others each may import, and where it may.
 ANYWHERE = ("",)
