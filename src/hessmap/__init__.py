@@ -43,6 +43,7 @@ _HOME_OF = {
     "layer_hessian": "layers",
     "layer_names": "layers",
     "learning_coefficient": "theory",
+    "load": "records",
     "loss_hessian": "hessians",
     "map": "maps.curvature_map",
     "next_token": "losses",
@@ -146,6 +147,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.networks import FullyConnected as FullyConnected
     from hessmap.networks import describe as describe
     from hessmap.problem import Problem as Problem
+    from hessmap.records import load as load
     from hessmap.records import plot as plot
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import learning_coefficient as learning_coefficient

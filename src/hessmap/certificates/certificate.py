@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from hessmap.certificates.posterior import Arrays
 from hessmap.errors import DataFileError, sentence
-from hessmap.records import Provenance, Record, atomic_write
+from hessmap.records import Provenance, Record, load, register_reader, save_archive
 
 if TYPE_CHECKING:
     from torch import nn
@@ -154,26 +153,32 @@ class Certificate(Record):
     )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write certificate and posterior to one file, wholly or not at all."""
-        text = dataclasses.replace(self, posterior={}).to_json()
-        arrays: dict[str, Any] = {name: np.asarray(values) for name, values in self.posterior.items()}
-        with atomic_write(path) as file:
-            np.savez_compressed(file, certificate=np.array(text), **arrays)
+        """Write certificate and posterior to one file, completely or not at all; ``hessmap.load`` reads it.
+
+        Args:
+            path: File to write. Missing folders are created; an existing file is replaced.
+        """
+        header = dataclasses.replace(self, posterior={}).to_dict()
+        save_archive(path, "Certificate", header, {name: np.asarray(values) for name, values in self.posterior.items()})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what ``save`` wrote; ``verify`` recomputes it."""
-        try:
-            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            text = arrays.pop("certificate")
-            if text.dtype.kind != "U" or text.ndim:
-                raise ValueError("its entry 'certificate' is no text")
-            made = cls.from_json(str(text))
-        except Exception as error:  # a foreign file breaks zip, numpy and JSON in more ways than they have names for
-            cause = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-            raise DataFileError(sentence("a certificate must be readable", f"{path} is not ({cause})")) from error
-        return dataclasses.replace(made, posterior=arrays)
+        """Read what ``save`` wrote; ``verify`` recomputes it.
+
+        Args:
+            path: The file.
+
+        Returns:
+            Certificate: The certificate with its posterior.
+
+        Raises:
+            DataFileError: If the file is missing, damaged, or not a certificate.
+        """
+        found = load(path)
+        if not isinstance(found, cls):
+            got = f"{path} contains a {type(found).__name__}"
+            raise DataFileError(sentence("the file of a certificate must contain one", got))
+        return found
 
     @property
     def gap(self) -> float:
@@ -218,3 +223,10 @@ class Certificate(Record):
         from hessmap.certificates.verification import verified
 
         return verified(self, model, data, initial_model, seed, grid, num_draws, test_data, prior_data)
+
+
+def _restored(header: dict[str, Any], arrays: Arrays) -> Certificate:
+    return dataclasses.replace(Certificate.from_dict(header), posterior=arrays)
+
+
+register_reader("Certificate", _restored)

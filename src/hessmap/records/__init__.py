@@ -69,6 +69,7 @@ from hessmap.records.ranks import (
     Truth,
 )
 from hessmap.records.record import Record, encode, html_facts, html_table, plot, register_pictures
+from hessmap.records.saved import load, register_reader, save_archive
 from hessmap.records.spectra import (
     DensityEstimate,
     DiagonalEstimate,
@@ -220,15 +221,18 @@ __all__ = [
     "free_name",
     "html_facts",
     "html_table",
+    "load",
     "load_map",
     "load_track",
     "map_summaries",
     "plot",
     "provenance",
     "register_pictures",
+    "register_reader",
     "require_free_map",
     "require_free_track",
     "robust_rank",
+    "save_archive",
     "set_times",
     "share_text",
     "smoothed_density",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 from hessmap.errors import unknown_name
@@ -176,6 +178,30 @@ class CurvatureMap(Record):
     def networks(self) -> tuple[NetworkCurvature, ...]:
         """The network, then its linear twin if there is one."""
         return (self.network,) if self.linear_twin is None else (self.network, self.linear_twin)
+
+    def save_to_store(
+        self, name: str | None = None, path: str | os.PathLike[str] | None = None, replace: bool = False
+    ) -> str:
+        """Store the map under a name: ``hessmap maps list`` and the explorer then show it.
+
+        Args:
+            name: The name. Default: the title, with a number if another map has it.
+            path: The store, created if it does not exist. Default: that of the command line,
+                ``hessmap-runs/hessmap.sqlite`` in the working directory.
+            replace: Replace a stored map of this name. Defaults to False.
+
+        Returns:
+            The name; ``hessmap.load(path, name)`` reads the map.
+
+        Raises:
+            InvalidInput: If another map has the name and ``replace`` is False.
+        """
+        from hessmap.records.store import DEFAULT_STORE, Store, add_map, free_name  # which stores this record
+
+        with Store(Path(path or DEFAULT_STORE), create=True) as store:
+            chosen = name or free_name(store, "map", self.title)
+            add_map(store, chosen, self, replace=replace)
+        return chosen
 
     def table_rows(self) -> tuple[Record, ...] | None:
         return self.network.layers

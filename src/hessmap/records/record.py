@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from hessmap.errors import HessmapError, InvalidInput, sentence, short_text, unknown_name
+from hessmap.records.files import atomic_write
 from hessmap.records.strict_json import parsed_json, plain, require_field_types, restored_value
 
 if TYPE_CHECKING:
@@ -104,7 +106,28 @@ class Record:
         return made
 
     def to_json(self, indent: int | None = None) -> str:
+        """The record as strict JSON, of which ``from_json`` makes an equal record.
+
+        Args:
+            indent: Spaces per level. Default: everything in one line.
+
+        Returns:
+            The text.
+        """
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the record to a JSON file, completely or not at all; ``hessmap.load`` reads it.
+
+        Args:
+            path: File to write. Missing folders are created; an existing file is replaced.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        text = self.to_json()
+        with atomic_write(path) as file:
+            file.write(text.encode())
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -153,6 +176,11 @@ class Record:
 
     def _repr_html_(self) -> str:
         return html_facts(type(self).__name__, self.rows())
+
+
+def is_record_name(name: str) -> bool:
+    """Whether a kind of record of this name is defined."""
+    return name in _RECORDS
 
 
 def _equal(left: Any, right: Any) -> bool:
