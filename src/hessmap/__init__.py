@@ -31,6 +31,7 @@ _HOME_OF = {
     "effective_dimension": "measurement",
     "effective_parameters": "theory",
     "fisher": "hessians",
+    "fisher_diagonal": "layers",
     "function_rank": "maps.functions",
     "functional_hessian": "hessians",
     "generic_rank": "exact",
@@ -52,6 +53,7 @@ _HOME_OF = {
     "output_jacobian": "hessians",
     "plot": "records",
     "predict_ranks": "theory",
+    "sample_gradients": "hessians",
     "sharpness": "measurement",
     "solve": "measurement",
     "spectrum": "measurement",
@@ -122,6 +124,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.hessians import loss_hessian as loss_hessian
     from hessmap.hessians import outer_product_hessian as outer_product_hessian
     from hessmap.hessians import output_jacobian as output_jacobian
+    from hessmap.hessians import sample_gradients as sample_gradients
+    from hessmap.layers import fisher_diagonal as fisher_diagonal
     from hessmap.layers import kronecker_approximation as kronecker_approximation
     from hessmap.layers import kronecker_curvature as kronecker_curvature
     from hessmap.layers import kronecker_error as kronecker_error

@@ -250,7 +250,7 @@ def rewritten(error: Error) -> hm.Problem:
 PLACES = {
     "products with several vectors": batched_product,
     "dense Hessians": dense_form,
-    "output Jacobians": jacobian,
+    "derivatives of single samples": jacobian,
     "diagonals": diagonal,
     "float64": single_precision,
     "convolutions": rewritten,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import hessmap as hm
-from hessmap.errors import InvalidInput
+from hessmap.errors import InvalidInput, MissingExtra
 from hessmap.layers import KroneckerCurvature
 
 DOUBLE = torch.float64
@@ -263,6 +265,93 @@ def test_blocks_of_the_loss_hessian(kind: str) -> None:
         places = hm.kronecker_curvature(problem, kind, part="loss").blocks[0].entries
         close = relative(found[places][:, places], product)
         assert close < 1e-12 if kind == "kfac" else close > 1e-3
+
+
+def test_the_penalty_is_part_of_every_block_of_the_loss_hessian() -> None:
+    model, inputs, targets = mlp()
+    with_penalty, plain = (hm.Problem(model, "cross_entropy", inputs, targets, l2=l2) for l2 in (0.3, 0.0))
+    for kind in ("kfac", "block", "diagonal"):
+        found = [hm.kronecker_curvature(one, kind, part="loss").to_dense() for one in (with_penalty, plain)]
+        identity = torch.eye(plain.num_parameters, dtype=DOUBLE)
+        assert float((found[0] - found[1] - 0.6 * identity).abs().max()) < 1e-12
+
+
+class Experts(nn.Module):
+    """Two experts with one weight of three axes, mixed by a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(3, 2)
+        self.weight = nn.Parameter(torch.randn(2, 3, 4))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        mixed = torch.einsum("ne,nd,edh->nh", self.gate(inputs).softmax(1), inputs, self.weight)
+        outputs: Tensor = self.head(torch.tanh(mixed))
+        return outputs
+
+
+@pytest.mark.parametrize("fisher", ["exact", "empirical"])
+def test_weights_without_factors_get_their_exact_diagonal_or_block(fisher: str) -> None:
+    torch.manual_seed(4)
+    problem = hm.Problem(Experts().double(), "cross_entropy", torch.randn(8, 3), torch.randint(3, (8,)))
+    make = hm.outer_product_hessian if fisher == "exact" else hm.hessians.empirical_fisher
+    exact = make(problem).to_dense()
+    for kind, form in (("ekfac", "diagonal"), ("block", "dense")):
+        curvature = hm.kronecker_curvature(problem, kind, fisher=fisher)
+        (block,) = [block for block in curvature.blocks if "weight" in block.names]
+        own = exact[block.entries][:, block.entries]
+        dense = block.apply(lambda values: values, torch.eye(len(own), dtype=DOUBLE))
+        assert block.form == form
+        assert relative(dense, torch.diag(own.diagonal()) if form == "diagonal" else own) < 1e-12
+
+
+class Squares(nn.Module):
+    """A weight without a layer, used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.sin(inputs * self.weight) * self.weight
+
+
+@pytest.mark.parametrize("model", [Squares(), nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2))])
+def test_a_loss_that_is_not_convex_has_no_factors(model: nn.Module) -> None:
+    problem = hm.Problem(model.double(), lambda outputs, _: outputs.cos().sum(1), torch.randn(4, 2), torch.zeros(4))
+    with pytest.raises(InvalidInput, match="convex in the outputs"):
+        hm.kronecker_curvature(problem, "kfac")
+
+
+@pytest.mark.parametrize("name", list(CASES))
+def test_fisher_diagonals_are_those_of_dense_matrices(name: str) -> None:
+    problem = problem_of(name)
+    for fisher, make in (("exact", hm.fisher), ("empirical", hm.hessians.empirical_fisher)):
+        found = hm.fisher_diagonal(problem, fisher=fisher)
+        shapes = {key: tuple(value.shape) for key, value in problem.model.state_dict().items()}
+        assert {key: tuple(value.shape) for key, value in found.items()} == shapes
+        flat = torch.cat([value.flatten() for value in found.values()])
+        assert relative(flat, make(problem).to_dense().diagonal()) < 1e-12
+    draws = [hm.fisher_diagonal(problem, fisher="sampled", seed=seed) for seed in range(200)]
+    flat = torch.stack([torch.cat([value.flatten() for value in draw.values()]) for draw in draws])
+    spread = flat.var(0).sum().div(200).sqrt()
+    assert float((flat.mean(0) - hm.fisher(problem).to_dense().diagonal()).norm()) < 3 * float(spread)
+
+
+def test_fisher_diagonals_are_written_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of("mlp")
+    found = hm.fisher_diagonal(problem, path=tmp_path / "fisher.pt")
+    stored = torch.load(tmp_path / "fisher.pt", weights_only=True)
+    assert stored.keys() == found.keys()
+    assert all(torch.equal(stored[name], found[name]) for name in found)
+    if find_spec("safetensors") is not None:
+        hm.fisher_diagonal(problem, path=tmp_path / "fisher.safetensors")
+        stored = import_module("safetensors.torch").load_file(tmp_path / "fisher.safetensors")
+        assert all(torch.equal(stored[name], found[name]) for name in found)
+    monkeypatch.setattr("hessmap.layers.kfac.find_spec", lambda name: None)
+    with pytest.raises(MissingExtra, match="pip install safetensors"):
+        hm.fisher_diagonal(problem, path=tmp_path / "other.safetensors")
 
 
 def test_relative_damping_scales_with_the_mean_eigenvalue_of_each_block() -> None:

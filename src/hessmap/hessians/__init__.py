@@ -2,7 +2,7 @@
 
 from hessmap.hessians.diagonal import GraphUse, LayerGraph, exact_diagonal, layer_graph
 from hessmap.hessians.distributed import across_ranks
-from hessmap.hessians.jacobian import output_jacobian, tangent_kernel
+from hessmap.hessians.jacobian import jacobian_rows, output_jacobian, tangent_kernel
 from hessmap.hessians.operators import (
     Hessian,
     empirical_fisher,
@@ -11,6 +11,7 @@ from hessmap.hessians.operators import (
     loss_hessian,
     outer_product_hessian,
 )
+from hessmap.hessians.sample_gradients import SampleGradients, sample_gradients
 
 ggn = outer_product_hessian  # the field's short name of the same operator
 
@@ -18,15 +19,18 @@ __all__ = [
     "GraphUse",
     "Hessian",
     "LayerGraph",
+    "SampleGradients",
     "across_ranks",
     "empirical_fisher",
     "exact_diagonal",
     "fisher",
     "functional_hessian",
     "ggn",
+    "jacobian_rows",
     "layer_graph",
     "loss_hessian",
     "outer_product_hessian",
     "output_jacobian",
+    "sample_gradients",
     "tangent_kernel",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -10,7 +11,7 @@ from torch.func import vjp, vmap
 
 from hessmap.errors import checked_count, require, require_name
 from hessmap.linalg import is_answerable, require_memory, rows_that_fit
-from hessmap.problem import Inputs, Problem, map_tensors, num_rows, outputs_and_vjp, require_samples, take_rows
+from hessmap.problem import Inputs, Problem, map_tensors, num_rows, require_samples, take_rows, vjp_rows
 
 Kernel = Literal["full", "trace", "single_output"]
 
@@ -77,28 +78,49 @@ def tangent_kernel(problem: Problem, kind: Kernel = "full", output: int = 0) -> 
 
 
 def _rows(problem: Problem, inputs: Inputs) -> Tensor:
-    units = torch.eye(problem.output_dim, dtype=problem.dtype, device=problem.device)[:, None]
+    units = torch.eye(problem.output_dim, dtype=problem.dtype, device=problem.device)
+    return jacobian_rows(problem, inputs, units.expand(num_rows(inputs), -1, -1))
 
-    def one(sample: Inputs) -> Tensor:
+
+def jacobian_rows(problem: Problem, inputs: Inputs, cotangents: Tensor, names: Sequence[str] | None = None) -> Tensor:
+    """Vector-Jacobian products of single samples: cotangents_n @ doutput_n / dparameters.
+
+    Args:
+        problem: Model, data and loss.
+        inputs: Inputs of some samples.
+        cotangents: Rows in the outputs of each sample, shape (samples, rank, output_dim).
+        names: Parameters to differentiate. Defaults to all of ``problem.layout``.
+
+    Returns:
+        Tensor: Shape (samples, rank, entries), in the order of the names.
+    """
+    chosen = {name: problem.named[name] for name in names or problem.layout.names}
+
+    def one(sample: Inputs, rows: Tensor) -> Tensor:
         alone = map_tensors(lambda values: values[None], sample)
-        linearised: Any = vjp(problem.function(alone), problem.parameters)
-        rows: Tensor = vmap(linearised[1])(units)[0]
-        return rows
+        linearised: Any = vjp(lambda own: problem.forward({**problem.named, **own}, alone), chosen)
+        found = vmap(linearised[1])(rows[:, None])[0]
+        return torch.cat([found[name].flatten(1) for name in chosen], 1)
 
     try:
-        jacobian: Tensor = vmap(one)(inputs)
+        rows: Tensor = vmap(one)(inputs, cotangents)
+        return rows.detach()
     except Exception as error:  # modules that write in place or branch on values, functions of one's own
         if not is_answerable(error):
             raise
-        problem.count_fallback("output Jacobians were made sample by sample", error)
-        jacobian = torch.stack([_rows_of_one(problem, inputs, number) for number in range(num_rows(inputs))])
-    return jacobian.detach()
+        problem.count_fallback("derivatives of single samples were computed sample by sample", error)
+    return torch.stack([_rows_of_one(problem, chosen, inputs, cotangents, number) for number in range(len(cotangents))])
 
 
-def _rows_of_one(problem: Problem, inputs: Inputs, number: int) -> Tensor:
-    _, product = outputs_and_vjp(problem, take_rows(inputs, slice(number, number + 1)))
-    units = torch.eye(problem.output_dim, dtype=problem.dtype, device=problem.device)
-    return torch.stack([product(unit[None]) for unit in units])
+def _rows_of_one(
+    problem: Problem, chosen: dict[str, Tensor], inputs: Inputs, cotangents: Tensor, number: int
+) -> Tensor:
+    leaves = {name: value.detach().requires_grad_() for name, value in chosen.items()}
+    with torch.enable_grad():
+        outputs = problem.forward({**problem.named, **leaves}, take_rows(inputs, slice(number, number + 1)))
+    given = [row[None, None] for row in cotangents[number]]
+    parts = [vjp_rows([outputs], list(leaves.values()), [row], together=False) for row in given]
+    return torch.stack([torch.cat([part.flatten() for part in own]) for own in parts])
 
 
 def _samples_at_once(problem: Problem) -> int:

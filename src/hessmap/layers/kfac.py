@@ -9,34 +9,41 @@ or "reduce" (Eschenhagen et al. 2023); EK-FAC keeps the eigenvectors and compute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
-from torch.func import vjp, vmap
 
-from hessmap.errors import InvalidInput, checked_number, checked_seed, require, require_name, sentence
-from hessmap.hessians import GraphUse, Hessian, empirical_fisher, exact_diagonal, layer_graph, outer_product_hessian
+from hessmap.errors import (
+    InvalidInput,
+    MissingExtra,
+    checked_number,
+    checked_seed,
+    require,
+    require_name,
+    sentence,
+)
+from hessmap.hessians import (
+    GraphUse,
+    Hessian,
+    empirical_fisher,
+    exact_diagonal,
+    jacobian_rows,
+    layer_graph,
+    outer_product_hessian,
+)
 from hessmap.layers.comparison import best_kronecker_product
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
 from hessmap.layers.layer import find_layer, layer_names, name_of_layer
-from hessmap.linalg import Layout, SymmetricOperator, is_answerable, require_memory
+from hessmap.linalg import Layout, SymmetricOperator, require_memory, rows_that_fit
 from hessmap.losses import output_roots, require_parts
-from hessmap.problem import (
-    Batch,
-    Inputs,
-    Problem,
-    map_tensors,
-    num_rows,
-    recording_of,
-    require_problem,
-    take_rows,
-    vjp_rows,
-)
+from hessmap.problem import Batch, Problem, recording_of, require_problem, vjp_rows
 
 CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block"]
 FisherKind = Literal["exact", "sampled", "empirical"]
@@ -241,7 +248,8 @@ def kronecker_curvature(
             sample, "empirical" the gradients at the given targets. Default: "exact" up to 100 outputs; above that it
             must be chosen.
         sharing: How positions that share a weight (convolutions, tokens) are combined: "expand" treats them as
-            independent, "reduce" averages inputs and sums gradients.
+            independent, "reduce" averages inputs and sums gradients. The second moments of "ekfac" are those of the
+            true gradients under both.
         seed: Seed of the samples of ``fisher="sampled"``.
 
     Returns:
@@ -282,6 +290,59 @@ def kronecker_curvature(
     )
 
 
+def fisher_diagonal(
+    problem: Problem, *, fisher: FisherKind | None = None, path: str | Path | None = None, seed: int = 0
+) -> dict[str, Tensor]:
+    """Compute the diagonal of the Fisher information, one tensor per parameter.
+
+    Args:
+        problem: Model, loss and data.
+        fisher: "exact" (the diagonal of the outer-product Hessian, which is that of the Fisher information of a
+            log-likelihood), "sampled" (targets drawn from the model, one per sample: unbiased) or "empirical" (the mean
+            over the samples of squared gradients at the given targets). Default: "exact" up to 100 outputs; above that
+            it must be chosen.
+        path: File to write the dictionary to: ``.safetensors``, or any other name for torch's format. Default: none.
+        seed: Seed of the draws of ``fisher="sampled"``.
+
+    Returns:
+        The diagonal by parameter name, each tensor in the shape of its parameter.
+
+    Raises:
+        InvalidInput: If ``fisher`` is unknown or must be chosen.
+        MissingExtra: If the file is a ``.safetensors`` file and that package is not installed.
+
+    Notes:
+        No gradient of a batch is squared: the square of a mean of gradients is not the mean of their squares, and is
+        close to zero at a minimum.
+
+    Example:
+        >>> import torch, hessmap as hm
+        >>> model = torch.nn.Linear(2, 1, bias=False)
+        >>> problem = hm.Problem(model, "squared", torch.tensor([[1.0, 0.0], [3.0, 2.0]]), torch.zeros(2, 1))
+        >>> fisher_diagonal(problem)  # the mean of x^2
+        {'weight': tensor([[5., 2.]], dtype=torch.float64)}
+    """
+    require_problem(problem)
+    chosen = _chosen_fisher(problem, fisher, "outer_product")
+    writes_safetensors = path is not None and Path(path).suffix == ".safetensors"
+    if writes_safetensors:
+        _require_safetensors()
+    block = _Rows(problem, chosen, checked_seed(seed)).diagonal(problem.layout.names)
+    diagonal = problem.unflatten(block.values)
+    if writes_safetensors:
+        save_file: Callable[..., None] = import_module("safetensors.torch").save_file
+        save_file({name: values.contiguous() for name, values in diagonal.items()}, path)
+    elif path is not None:
+        torch.save(diagonal, path)
+    return diagonal
+
+
+def _require_safetensors() -> None:
+    if find_spec("safetensors") is None:
+        remedy = "Install it with: pip install safetensors, or write a .pt file"
+        raise MissingExtra(sentence("a .safetensors file needs the package safetensors", "it is not installed", remedy))
+
+
 def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str) -> FisherKind:
     if fisher is not None:
         require_name("fisher", fisher, get_args(FisherKind))
@@ -308,11 +369,11 @@ class _Rows:
 
     def blocks(self, kind: CurvatureKind, sharing: Sharing) -> list[CurvatureBlock]:
         if kind == "diagonal":
-            return [self._diagonal(self.problem.layout.names)]
+            return [self.diagonal(self.problem.layout.names)]
         if kind == "block":
             return [self._dense(names) for names in _names_by_layer(self.problem)]
         found = self._kronecker(kind, sharing) if self.uses else []
-        return found + ([self._diagonal(self.others)] if self.others else [])
+        return found + ([self.diagonal(self.others)] if self.others else [])
 
     def _kronecker(self, kind: str, sharing: Sharing) -> list[CurvatureBlock]:
         factors = self._factors(sharing)
@@ -417,7 +478,7 @@ class _Rows:
             sums = found if not sums else [total + own for total, own in zip(sums, found, strict=True)]
         return sums
 
-    def _diagonal(self, names: tuple[str, ...]) -> CurvatureBlock:
+    def diagonal(self, names: tuple[str, ...]) -> CurvatureBlock:
         problem, layout = self.problem, dict(self.problem.layout)
         entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
         whole = None
@@ -457,43 +518,40 @@ class _Rows:
         for batch in problem.batches(max(1, _BATCH_BYTES // (each * min(ranks, 16)))):
             graph = layer_graph(problem, batch, together=each * len(batch[1]) <= 2**18, uses=self.uses)
             assert graph is not None
-            roots, signs = self._roots(graph.outputs.detach(), batch, generator)
-            require(
-                signs is None,
-                "the loss must be convex in the outputs",
-                f"'{problem.loss.name}' is not",
-                'Use part="loss"',
-            )
+            roots = self._roots(graph.outputs.detach(), batch, generator)
             for start in range(0, roots.shape[1], 16):
                 given = [roots[:, start : start + 16].transpose(0, 1)]
                 found = vjp_rows([graph.outputs], graph.places, given, graph.together, problem=problem)
                 rows = [use.by_output(own) for use, own in zip(graph.uses, found, strict=True)]
                 yield _LayerRows(list(zip(graph.uses, rows, strict=True)), batch[2], start == 0)
 
-    def _roots(self, outputs: Tensor, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+    def _roots(self, outputs: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
         """Rows (samples, rank, output_dim) whose squares sum to the loss Hessian of each sample, or estimate it."""
         _, targets, weights = batch
         loss = self.problem.loss
         if self.fisher == "exact":
-            return output_roots(loss, outputs, targets, weights)
+            roots, signs = output_roots(loss, outputs, targets, weights)
+            must, got = "the loss must be convex in the outputs", f"'{loss.name}' is not"
+            require(signs is None, must, got, 'Use part="loss", or kind="block"')
+            return roots
         if self.fisher == "empirical":
             gradient = loss.gradient(outputs, targets)
         else:
             gradient = loss.random_gradient(outputs, targets, generator)
-        return (weights.sqrt()[:, None] * gradient).to(outputs.dtype)[:, None], None
+        return (weights.sqrt()[:, None] * gradient).to(outputs.dtype)[:, None]
 
     def _parameter_rows(self, names: tuple[str, ...]) -> Iterator[Tensor]:
         """Rows (samples * rank, entries) of the derivative in some parameters, whatever they are used for."""
         problem, layout = self.problem, self.problem.layout.restricted_to(names)
         generator = torch.Generator().manual_seed(self.seed)
         ranks = problem.output_dim if self.fisher == "exact" else 1
-        step = max(1, _BATCH_BYTES // (problem.dtype.itemsize * ranks * layout.size))
-        chosen = {name: problem.named[name] for name in names}
-        for batch in problem.batches(step):
+        most = rows_that_fit(_BATCH_BYTES, problem.dtype.itemsize * layout.size, ranks * problem.num_samples)
+        for batch in problem.batches(max(1, most // ranks)):
             with torch.no_grad():
                 outputs = problem.forward(problem.named, batch[0])
-            roots, _ = self._roots(outputs.detach(), batch, generator)
-            yield _jacobian_rows(problem, chosen, batch[0], roots).flatten(0, 1)
+            roots = self._roots(outputs.detach(), batch, generator)
+            for some in torch.split(roots, max(1, most), 1):
+                yield jacobian_rows(problem, batch[0], some, names).flatten(0, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -501,35 +559,6 @@ class _LayerRows:
     uses: list[tuple[GraphUse, Tensor]]
     weights: Tensor
     is_first: bool
-
-
-def _jacobian_rows(problem: Problem, chosen: Mapping[str, Tensor], inputs: Inputs, roots: Tensor) -> Tensor:
-    """roots_n @ doutput_n / dchosen, shape (samples, rank, entries)."""
-
-    def one(sample: Inputs, rows: Tensor) -> Tensor:
-        alone = map_tensors(lambda values: values[None], sample)
-        linearised: Any = vjp(lambda own: problem.forward({**problem.named, **own}, alone), dict(chosen))
-        found = vmap(linearised[1])(rows[:, None])[0]
-        return torch.cat([found[name].flatten(1) for name in chosen], 1)
-
-    try:
-        rows: Tensor = vmap(one)(inputs, roots)
-        return rows.detach()
-    except Exception as error:  # models that vmap cannot follow
-        if not is_answerable(error):
-            raise
-        problem.count_fallback("per-sample derivatives were computed sample by sample", error)
-    found = []
-    for number in range(num_rows(inputs)):
-        leaves = {name: value.detach().requires_grad_() for name, value in chosen.items()}
-        with torch.enable_grad():
-            outputs = problem.forward({**problem.named, **leaves}, take_rows(inputs, slice(number, number + 1)))
-        own = [
-            torch.autograd.grad(outputs, list(leaves.values()), row[None], retain_graph=True, materialize_grads=True)
-            for row in roots[number]
-        ]
-        found.append(torch.stack([torch.cat([part.flatten() for part in parts]) for parts in own]))
-    return torch.stack(found)
 
 
 def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> list[CurvatureBlock]:
@@ -561,15 +590,15 @@ def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> lis
         if kind == "kfac":
             rule: Any = "uncorrelated_patches" if sharing == "expand" else "mean_patch"
             factors = layer_factors(problem, layer, with_bias=with_bias, patch_rule=rule)
-            pair = factors.output_factor, factors.input_factor
+            pair, penalty = (factors.output_factor, factors.input_factor), 2 * problem.l2
         else:
             product = best_kronecker_product(layer_hessian(problem, layer, with_bias=with_bias)).product
-            pair = product.output_factor, product.input_factor
+            pair, penalty = (product.output_factor, product.input_factor), 0.0  # nearest to a block that has it
         (left_values, left), (right_values, right) = map(_eigenpairs, pair)
         places = entries_of(names[:1]).reshape(own.num_outputs, -1)
         if with_bias:
             places = torch.cat([places, entries_of(names[1:])[:, None]], 1)
-        values = torch.outer(left_values, right_values)
+        values = torch.outer(left_values, right_values) + penalty
         blocks.append(CurvatureBlock(names, "kronecker", places.flatten(), values, (left, right)))
     return [_on_device(block, problem) for block in blocks]
 
