@@ -8,7 +8,7 @@ from torch import nn
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.losses import LOSSES, as_loss
+from hessmap.losses import LOSSES, as_loss, output_roots
 
 GENERATOR = torch.Generator().manual_seed(2)
 OUTPUTS = 3 * torch.randn(6, 4, generator=GENERATOR, dtype=torch.float64)
@@ -53,6 +53,18 @@ def test_a_torch_loss_module_keeps_torchs_own_mean(module, targets):
     model = nn.Linear(4, 4).double()
     expected = float(module.double()(model(OUTPUTS), targets).detach())
     assert hm.Problem(model, module, OUTPUTS, targets).risk() == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_fewest_rows_of_an_output_root_keep_the_whole_hessian_and_drop_its_kernel_alone():
+    """Softmax with classes of probability 0.9, 0.09, .. has rows of very different lengths, and a kernel of one row."""
+    outputs = torch.tensor([[0.0, -2.3, -4.6, -6.9], [0.0, -2.5, -5.0, -9.0]], dtype=torch.float64)
+    loss, targets, weights = LOSSES["cross_entropy"](), torch.tensor([0, 1]), torch.tensor([0.25, 0.75]).double()
+    rows, signs = output_roots(loss, outputs, targets, weights)
+    probabilities = outputs.softmax(1)
+    exact = torch.diag_embed(probabilities) - probabilities[:, :, None] * probabilities[:, None, :]
+    assert signs is None
+    assert rows.shape[1] == outputs.shape[1] - 1
+    assert torch.allclose(rows.mT @ rows, weights[:, None, None] * exact, rtol=1e-10, atol=1e-16)
 
 
 def test_a_loss_that_is_not_convex_has_no_root():
