@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hessmap as hm
 from hessmap.errors import HessmapError, InvalidInput, NotReproducible, UnsupportedNetwork
+from plain_autograd import plain_hessian
 
 D = torch.float64
 
@@ -314,6 +315,62 @@ def test_a_batch_counts_by_its_size_or_equally() -> None:
     assert any("equal weights" in note for note in equally.notes)
     vector = hm.Problem(model, objective=ce_each, data=batches, batch_weights="equal")
     assert vector.risk() == pytest.approx(sum(means) / 2)
+
+
+IGNORED = -100
+CLASS_WEIGHTS = torch.tensor([1.0, 0.25, 3.0], dtype=D)
+
+
+def normalised() -> nn.Sequential:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Linear(5, 3)).double()
+
+
+def batches_with_ignored_labels() -> list[tuple[Tensor, Tensor]]:
+    """9 samples of which 7 labels are ignored, and 5 samples of which none is."""
+    first, second = labels(9, 3), labels(5, 3)
+    first[2:] = IGNORED
+    return [(draw(9, 4), first), (draw(5, 4), second)]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("weight", [None, CLASS_WEIGHTS], ids=["plain", "class weights"])
+def test_batches_of_a_loss_count_by_the_labels_that_it_does_not_ignore(reduction: str, weight: Tensor | None) -> None:
+    model, batches = normalised(), batches_with_ignored_labels()
+    loss = nn.CrossEntropyLoss(weight, ignore_index=IGNORED, reduction=reduction)
+    problem = hm.Problem(model, loss, batches, batch_norm="train")
+    own = copy.deepcopy(model).train()
+    total = sum(F.cross_entropy(own(x), y, weight, ignore_index=IGNORED, reduction="sum") for x, y in batches)
+    counted = torch.cat([y for _, y in batches])
+    counted = counted[counted != IGNORED]
+    divisor = 1.0 if reduction == "sum" else len(counted) if weight is None else weight[counted].sum()
+    assert problem.risk() == pytest.approx(float(total.detach() / divisor), rel=1e-12)
+    expected = plain_hessian(own, total / divisor)
+    assert torch.allclose(hm.loss_hessian(problem).to_dense(), expected, atol=1e-11)
+
+
+def test_a_batch_without_a_counted_label_is_an_error() -> None:
+    batches = [*batches_with_ignored_labels(), (draw(3, 4), torch.full((3,), IGNORED))]
+    with pytest.raises(InvalidInput, match=r"the loss ignores all targets of batch 2"):
+        hm.Problem(normalised(), "cross_entropy", batches, batch_norm="train")
+
+
+def test_batches_of_an_objective_count_by_given_numbers() -> None:
+    """The own loss of a language model is a mean over the labels that count: their numbers are its weights."""
+    model, batches = mlp(4, 5, 3), batches_with_ignored_labels()
+
+    def own_loss(given: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
+        return F.cross_entropy(given(batch[0]), batch[1], ignore_index=IGNORED)
+
+    problem = hm.Problem(model, objective=own_loss, data=batches, batch_weights=[2, 5])
+    inputs, targets = (torch.cat(parts) for parts in zip(*batches, strict=True))
+    expected = plain_hessian(model, F.cross_entropy(model(inputs), targets, ignore_index=IGNORED))
+    assert torch.allclose(hm.loss_hessian(problem).to_dense(), expected, atol=1e-12)
+    assert any("with the given weights" in note for note in problem.notes)
+    for wrong in ([1.0], [1.0, -1.0], [0.0, 0.0], [1.0, float("inf")]):
+        with pytest.raises(InvalidInput, match=r"batch_weights must be 'size', 'equal' or 2 finite numbers"):
+            hm.Problem(model, objective=own_loss, data=batches, batch_weights=wrong)
 
 
 def test_only_some_parameters_are_differentiated() -> None:

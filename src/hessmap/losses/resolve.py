@@ -136,22 +136,26 @@ class ModelLoss(Loss):
 class ObjectiveLoss(ModelLoss):
     """The outputs are the values of an objective on whole batches."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, is_sum: bool = False) -> None:
+        self.name, self.is_sum = name, is_sum
 
 
 def recognised_loss(calls: Sequence[LabelledCall]) -> Loss | None:
     """The first known loss whose value is the model's own on all of some batches; None if there is none."""
-    return next((loss for loss in _candidates() if all(_is_same(loss, call) for call in calls)), None)
+    is_elementwise = all(call.labels.numel() == call.outputs.numel() for call in calls)
+    return next((loss for loss in _candidates(is_elementwise) if all(_is_same(loss, call) for call in calls)), None)
 
 
-def _candidates() -> Iterator[Loss]:
+def _candidates(is_elementwise: bool) -> Iterator[Loss]:
+    """The losses that a model's own is compared with: those of torch with a target for every output only where there
+    is one, because torch would broadcast the others with a warning."""
     yield next_token()
     yield as_loss("cross_entropy", class_axis=-1)
     yield as_loss(nn.CrossEntropyLoss())
-    yield as_loss(nn.MSELoss())
     yield as_loss("squared")
-    yield as_loss(nn.BCEWithLogitsLoss())
+    if is_elementwise:
+        yield as_loss(nn.MSELoss())
+        yield as_loss(nn.BCEWithLogitsLoss())
 
 
 def _is_same(loss: Loss, call: LabelledCall) -> bool:

@@ -128,12 +128,18 @@ def _arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (tuple(inputs), {}) if isinstance(inputs, tuple | list) else ((inputs,), {})
 
 
+def named_output(outputs: Any, name: str) -> Tensor | None:
+    """The tensor of that name among the outputs of a model: an entry of a dictionary, or a field of an object."""
+    found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+    return found if isinstance(found, Tensor) else None
+
+
 def main_output(outputs: Any) -> tuple[Tensor, str | None]:
     """The tensor among what a model returned, and a note where something was left aside."""
     if isinstance(outputs, Tensor):
         return outputs, None
-    if isinstance(outputs, Mapping) and isinstance(outputs.get("logits"), Tensor):
-        return outputs["logits"], "of the model's outputs 'logits' was taken"
+    if (logits := named_output(outputs, "logits")) is not None:
+        return logits, "of the model's outputs 'logits' was taken"
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):

@@ -13,7 +13,7 @@ from hessmap.errors import InvalidInput, require, sentence
 from hessmap.linalg import is_answerable, reason_of
 from hessmap.losses import LabelledCall, Loss, ModelLoss, recognised_loss
 from hessmap.problem.data import Inputs, label_name, num_rows, take_rows
-from hessmap.problem.evaluation import Forward, main_output
+from hessmap.problem.evaluation import Forward, main_output, named_output
 
 _BATCH = 256  # samples at a time of a data set that comes without a loader
 _SAME = 1e-4  # relative, of losses that may be taken in float32
@@ -84,8 +84,8 @@ def read_model_loss(
 
 
 def _loss_of(returned: Any) -> Tensor:
-    loss = returned.get("loss") if isinstance(returned, Mapping) else None
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
+    loss = named_output(returned, "loss")
+    if loss is None or loss.numel() != 1:
         got = f"called with labels it gave a {type(returned).__name__} without 'loss'"
         raise InvalidInput(sentence(_MUST, got, _REMEDY))
     return loss.detach()
@@ -94,7 +94,8 @@ def _loss_of(returned: Any) -> Tensor:
 def _losses(model: nn.Module, inputs: Inputs) -> Tensor:
     """The model's own loss of every sample alone, (num_samples, 1)."""
     dtype = next(model.parameters()).dtype
-    losses = [model(**take_rows(inputs, slice(n, n + 1)))["loss"] for n in range(num_rows(inputs))]
+    returned = [model(**take_rows(inputs, slice(n, n + 1))) for n in range(num_rows(inputs))]
+    losses = [loss for loss in (named_output(one, "loss") for one in returned) if loss is not None]
     return torch.stack([loss.reshape(()) for loss in losses])[:, None].to(dtype)
 
 

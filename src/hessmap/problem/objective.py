@@ -7,7 +7,7 @@ Hessian, and whatever is computed from them, work as for any problem; what needs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Literal
 
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from hessmap.errors import InvalidInput, require, sentence
+from hessmap.errors import InvalidInput, require, sentence, short_text
 from hessmap.losses import AnyLoss, Loss, as_loss, is_torch_function
 from hessmap.problem.data import WholeBatch, batch_pair, move_to, num_rows, take_rows, with_tensors
-from hessmap.problem.evaluation import Forward, _arguments, main_output
+from hessmap.problem.evaluation import Forward, _arguments, main_output, named_output
 from hessmap.problem.model import FrozenModel, private_copy
 from hessmap.problem.random_state import iterate_seeded, preserved_random_state
 from hessmap.problem.samples import ObjectiveBatches, prepared_targets
@@ -57,20 +57,68 @@ def objective_forward(objective: Objective, seeds: range | None) -> Forward:
     return forward
 
 
-def batch_weights(
-    model: FrozenModel, objective: Objective, batches: ObjectiveBatches, rule: BatchWeights
+def averaged_batches(
+    model: FrozenModel, objective: Objective, batches: ObjectiveBatches, rule: BatchWeights | Sequence[float]
 ) -> tuple[Tensor, str]:
     """The weight of every batch in the mean, and a note on how batches are averaged.
 
-    The size of a batch is the number of values of an objective that returns one a sample; else the common first
-    dimension of its tensors.
+    The size of a batch is the normaliser of a loss (its number of counted labels), the number of values of an objective
+    that returns one a sample, else the common first dimension of its tensors.
     """
-    if rule == "equal":
-        count = batches.num_samples
-        note = f"the objective is averaged over {count} batches with equal weights"
+    count = batches.num_samples
+    of_batches = f"{count} batch{'' if count == 1 else 'es'}"
+    if not isinstance(rule, str):
+        note = f"the objective is averaged over {of_batches} with the given weights"
+        return _given_batch_weights(rule, count), note
+    is_sum = isinstance(objective, LossObjective) and objective.loss.is_sum
+    if is_sum and rule == "size":
+        note = f"the loss is summed over {of_batches} (reduction='sum'): its Hessian is that of the sum"
         return torch.ones(count, dtype=torch.float64), note
+    if rule == "equal":
+        note = f"the objective is averaged over {of_batches} with equal weights"
+        return torch.ones(count, dtype=torch.float64), note
+    if isinstance(objective, LossObjective):
+        sizes = _normalisers(model, objective, batches)
+        is_whole = all(size == int(size) for size in sizes)
+        total = f"{int(sum(sizes))} counted targets" if is_whole else f"targets of total weight {sum(sizes):.6g}"
+        return torch.tensor(sizes, dtype=torch.float64), f"the loss is the mean over {of_batches} with {total}"
+    lengths = _lengths(model, objective, batches)
+    has_lengths = len(lengths) == count and (lengths[0] > 1 or all(size == 1 for size in batches.sizes))
+    sizes = [float(size) for size in (lengths if has_lengths else batches.sizes)]
+    note = f"the objective is averaged over {of_batches} of {int(sum(sizes))} samples, weighted by size"
+    return torch.tensor(sizes, dtype=torch.float64), note
+
+
+def _given_batch_weights(given: Sequence[float], count: int) -> Tensor:
+    weights = torch.as_tensor(given, dtype=torch.float64, device="cpu").detach().clone()
+    is_valid = weights.shape == (count,) and bool(torch.isfinite(weights).all() and (weights >= 0).all())
+    must = f"batch_weights must be 'size', 'equal' or {count} finite numbers, not negative and not all zero"
+    require(is_valid and float(weights.sum()) > 0, must, f"got {short_text(given)}")
+    return weights
+
+
+def _normalisers(model: FrozenModel, objective: LossObjective, batches: ObjectiveBatches) -> list[float]:
+    """The normaliser of every batch of a loss, from one pass."""
+    found: list[float] = []
+
+    def noted(given: nn.Module, batch: WholeBatch) -> Tensor:
+        found.append(float(objective.sum_and_normaliser(given, batch.content)[1].detach()))
+        return torch.zeros(1, 1, dtype=model.dtype, device=model.device)
+
+    for batch, _ in batches.batches():
+        with preserved_random_state(0), torch.no_grad():
+            model.returned(move_to(batch, model.device, model.dtype), noted)
+        must, got = (
+            "every batch must have targets that count",
+            f"the loss ignores all targets of batch {len(found) - 1}",
+        )
+        require(found[-1] > 0, must, got, "Leave this batch out")
+    return found
+
+
+def _lengths(model: FrozenModel, objective: Objective, batches: ObjectiveBatches) -> list[int]:
+    """The number of values of an objective on every batch; on the first batch alone if it returns a scalar."""
     lengths: list[int] = []
-    sizes = batches.sizes
 
     def noted(given: nn.Module, batch: WholeBatch) -> Tensor:
         found = objective(given, batch.content)
@@ -80,13 +128,9 @@ def batch_weights(
     for batch, _ in batches.batches():
         with preserved_random_state(0):
             model.returned(move_to(batch, model.device, model.dtype), noted)
-        if len(lengths) == 1 and lengths[0] == 1:  # a scalar: sizes are those of the tensors
+        if lengths == [1]:
             break
-    if lengths[0] > 1 or all(size == 1 for size in sizes):
-        sizes = tuple(lengths) if len(lengths) == len(sizes) else sizes
-    batches_of = f"{len(sizes)} batch{'' if len(sizes) == 1 else 'es'} of {sum(sizes)} samples"
-    note = f"the objective is averaged over {batches_of}, weighted by size"
-    return torch.tensor(sizes, dtype=torch.float64), note
+    return lengths
 
 
 def require_dependence(model: FrozenModel, batches: ObjectiveBatches, name: str) -> None:
@@ -165,8 +209,7 @@ def _is_structured(model: nn.Module, data: Any, targets: Any, forward: Forward |
             outputs = _called(copied, move_to(few, parameter.device, parameter.dtype), forward)
     except Exception:
         return False
-    has_main = isinstance(outputs, Mapping) and isinstance(outputs.get("logits"), Tensor)
-    return not (isinstance(outputs, Tensor) or has_main)
+    return not isinstance(outputs, Tensor) and named_output(outputs, "logits") is None
 
 
 def _parts(batch: Any) -> tuple[Any, Any]:
@@ -181,21 +224,32 @@ def _called(model: nn.Module, inputs: Any, forward: Forward | None) -> Any:
     return model(*args, **keywords)
 
 
-def loss_objective(loss: AnyLoss | None, forward: Forward | None, class_axis: int | None) -> Objective:
-    """A loss of outputs and targets as an objective of whole batches: where samples share the statistics of their
-    batch, or its random numbers."""
-    must = "batch_norm='train' and randomness='fixed' need a loss or an objective"
-    require(loss is not None, must, "loss is None")
-    known = as_loss(loss, class_axis)  # type: ignore[arg-type]
+class LossObjective:
+    """A loss of outputs and targets as an objective of whole batches, whose samples share the statistics of their batch
+    or its random numbers: the batch's sum over its normaliser, the sum of what its samples count in the mean."""
 
-    def objective(model: nn.Module, batch: Any) -> Tensor:
+    def __init__(self, loss: Loss, forward: Forward | None) -> None:
+        self.loss, self.forward = loss, forward
+        self.__name__ = loss.name
+
+    def __call__(self, model: nn.Module, batch: Any) -> Tensor:
+        total, normaliser = self.sum_and_normaliser(model, batch)
+        return total if self.loss.is_sum else total / normaliser
+
+    def sum_and_normaliser(self, model: nn.Module, batch: Any) -> tuple[Tensor, Tensor]:
+        """The sum of the losses of a batch, and what it is divided by in a mean: labels that the loss ignores do not
+        count, those of a class with a weight count with it."""
         inputs, targets = batch_pair(batch)
-        outputs, _ = main_output(_called(model, inputs, forward))
+        outputs, _ = main_output(_called(model, inputs, self.forward))
         shape, count = tuple(outputs.shape[1:]), num_rows(inputs)
-        own = known.fitted(shape, targets).to(outputs.dtype, outputs.device)
+        own = self.loss.fitted(shape, targets).to(outputs.dtype, outputs.device)
         flat = outputs.reshape(count, -1)
         prepared = prepared_targets(own, targets, flat.shape[1], outputs.dtype, outputs.device)
-        return own.value(flat, prepared).sum() / own.mass(prepared).sum().to(outputs.dtype)
+        return own.value(flat, prepared).sum(), own.mass(prepared).sum().to(outputs.dtype)
 
-    objective.__name__ = known.name
-    return objective
+
+def loss_objective(loss: AnyLoss | None, forward: Forward | None, class_axis: int | None) -> LossObjective:
+    """The objective of a loss on whole batches, for ``batch_norm="train"`` and ``randomness="fixed"``."""
+    must = "batch_norm='train' and randomness='fixed' need a loss or an objective"
+    require(loss is not None, must, "loss is None")
+    return LossObjective(as_loss(loss, class_axis), forward)  # type: ignore[arg-type]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from hessmap.errors import checked_count, checked_seed, number_or_none, require, require_name, short_text
 from hessmap.linalg import Fallbacks, checked_budget, is_answerable
-from hessmap.losses import AnyLoss, ObjectiveLoss, PositionLoss, as_loss, require_parts
+from hessmap.losses import AnyLoss, ModelLoss, ObjectiveLoss, PositionLoss, as_loss, require_parts
 from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import checked_first_samples, look_at_batches
 from hessmap.problem.data import Inputs
@@ -27,15 +27,14 @@ from hessmap.problem.model import FrozenModel, Modes, frozen_model
 from hessmap.problem.model_loss import labelled_data
 from hessmap.problem.objective import (
     BatchWeights,
+    LossObjective,
     Objective,
+    averaged_batches,
     loss_objective,
     objective_forward,
     objective_name,
     require_dependence,
     structured_objective,
-)
-from hessmap.problem.objective import (
-    batch_weights as weights_of_batches,
 )
 from hessmap.problem.samples import (
     Batch,
@@ -120,8 +119,11 @@ class Problem:
         objective: Function ``(model, batch)`` that returns the mean loss of a batch as a scalar, or one loss per
             sample. It may call the model and its parts any number of times and differentiate inside. Only the loss
             Hessian exists. It replaces ``loss``, ``targets``, ``forward``, ``weights`` and ``class_axis``.
-        batch_weights: How the batches of an objective are averaged: by "size" (default), the common first dimension
-            of their tensors, or "equal".
+        batch_weights: How the batches of an objective are averaged: by "size" (default), "equal", or one number per
+            batch. The size of a batch is the number of values of an objective that returns one per sample, the common
+            first dimension of the batch's tensors for a scalar, and for a loss with ``batch_norm="train"`` or
+            ``randomness="fixed"`` the number of targets that count. Pass numbers for a scalar that is a mean over
+            something else, such as the tokens that ``ignore_index`` leaves.
         forward: How to call the model, ``(model, inputs)``. Defaults to keywords for a dictionary of inputs, positions
             for a tuple.
         parameters: Names, globs ("*.bias") or layers ("encoder.0") to differentiate. Defaults to all trainable ones.
@@ -177,7 +179,7 @@ class Problem:
         targets: Any = None,
         *,
         objective: Objective | None = None,
-        batch_weights: BatchWeights = "size",
+        batch_weights: BatchWeights | Sequence[float] = "size",
         forward: Forward | None = None,
         parameters: str | Sequence[str] | None = None,
         weights: Any = None,
@@ -202,7 +204,8 @@ class Problem:
         self.memory_budget, budget_notes = checked_budget(memory_budget)
         require_name("products", products, ("auto", "finite_difference"))
         require_name("batch_norm", batch_norm, ("frozen", "train"))
-        require_name("batch_weights", batch_weights, ("size", "equal"))
+        if isinstance(batch_weights, str):
+            require_name("batch_weights", batch_weights, ("size", "equal"))
         require(randomness in (None, "fixed"), "randomness must be None or 'fixed'", f"got {short_text(randomness)}")
         self.products = products
         self._difference_error = 0.0
@@ -260,7 +263,7 @@ class Problem:
         model: nn.Module,
         objective: Objective,
         data: Any,
-        rule: BatchWeights,
+        rule: BatchWeights | Sequence[float],
         batch_norm: str,
         seeds: range | None,
         choices: tuple[Any, Any, Any],
@@ -270,10 +273,12 @@ class Problem:
         forward = objective_forward(objective, seeds)
         frozen = frozen_model(model, *choices, forward, is_objective=True, modes=modes)
         batches = objective_batches(data)
-        loss = ObjectiveLoss(objective_name(objective))
+        is_mean = not isinstance(rule, str) or rule == "equal"
+        is_sum = isinstance(objective, LossObjective) and objective.loss.is_sum and not is_mean
+        loss = ObjectiveLoss(objective_name(objective), is_sum)
         first = checked_first_samples(frozen, loss, batches.first, model)
         require_dependence(first.model, batches, loss.name)
-        weights, note = weights_of_batches(first.model, objective, batches, rule)
+        weights, note = averaged_batches(first.model, objective, batches, rule)
         self.output_shape, self.output_dim = (1,), 1
         self._set_parts(first.model, weighted_samples(batches, weights, first.loss, 1, frozen))
         drawn = [] if seeds is None else [f"the random numbers of {len(seeds)} draws are fixed (randomness='fixed')"]
@@ -284,6 +289,11 @@ class Problem:
     def is_objective(self) -> bool:
         """Whether the problem is that of an objective on whole batches, which has the loss Hessian alone."""
         return isinstance(self.samples, ObjectiveBatches)
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether the loss is a known function of outputs and targets, so that H_L = H_o + H_f is defined."""
+        return not isinstance(self.loss, ModelLoss)
 
     def _set_parts(self, frozen: FrozenModel, data: WeightedSamples) -> None:
         """Make these the model, the loss and the data of this problem."""

@@ -76,7 +76,7 @@ def curvature_map(
     start = time.perf_counter()
     with shown_work("map of the curvature") as work:
         say: Say = progress or work.start
-        may_be_dense = dense is not False and problem.dtype == torch.float64 and not problem.is_objective
+        may_be_dense = dense is not False and problem.dtype == torch.float64 and problem.has_parts
         twin_problem, why_no_twin = optional_part(lambda: linear_twin(problem)) if twin and may_be_dense else (None, "")
         plan = _dense_plan(problem, 1 if twin_problem is None else 2, limit)
         reason = _why_not_dense(problem, plan, dense, limit)
@@ -144,10 +144,11 @@ def _why_not_dense(problem: Problem, plan: MapPlan, dense: bool | None, seconds:
     """Why the Hessians are not formed; empty where they are."""
     number_format = str(problem.dtype).removeprefix("torch.")
     narrow = f"the problem is in {number_format}, and dense Hessians are in float64"
-    if problem.is_objective:
+    if not problem.has_parts:
+        whose = "this objective" if problem.is_objective else "a loss that the model computes itself"
         must = "dense maps need a loss of single outputs and targets"
-        require(not dense, must, "H_o and H_f are not defined for this objective", "Leave dense out")
-        return "H_o and H_f, and so their ranks, are not defined for this objective"
+        require(not dense, must, f"H_o and H_f are not defined for {whose}", "Leave dense out")
+        return f"H_o and H_f, and so their ranks, are not defined for {whose}"
     if dense:
         remedy = "Build the problem with dtype=torch.float64, or leave dense out"
         require(problem.dtype == torch.float64, "dense Hessians need a problem in float64", narrow, remedy)
