@@ -1,46 +1,130 @@
 """Hessian products by central differences of gradients, for models that torch cannot differentiate twice.
 
-    H v ~ (g(w + h v) - g(w - h v)) / (2 h)
+    D(h) = (g(w + h v) - g(w - h v)) / (2 h) = H v + c h^2 + (rounding of g) / h
 
-has a truncation error of order h^2 and a rounding error of order eps |g| / h; h = eps^(1/3) |w| / |v| balances them up
-to the scale of the third derivative. The product with twice the step shows both: their difference is three times the
-truncation error of the smaller step, and at least of the size of its rounding.
+**Step.** h moves every parameter tensor by about eps^(1/3) of its own norm, which balances truncation and rounding
+where the third derivative is of the scale of the weights; eps is that of the narrowest number format of the model.
+
+**Error.** D(h) - D(2h) contains three times the truncation error of D(h), and rounding of about the size of that of
+D(h). Where its norm is larger than eps^(2/3) of the product leads to expect, steps that are 8 times shorter and
+longer are tried too, and the product with the smallest difference is returned. The choice depends on the vector
+alone, so that equal vectors have equal products.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
+from hessmap.linalg import widest_dtype
 from hessmap.problem import Problem, samples_at_once
+
+_EXPECTED = 4.0  # times eps^(2/3): an error above it is worth trying other steps
+_RATIO = 8.0  # between the steps that are tried
+_MOST_STEPS = 4  # pairs of differences for one product
+_SMALL = 0.1  # of the root mean square of all weights: that of a tensor counts as no smaller
+
+
+class DifferenceProduct(NamedTuple):
+    """A product by differences, and its estimated error relative to its norm."""
+
+    product: Tensor
+    error: float
+
+
+def difference_product(
+    gradient: Callable[[Tensor], Tensor],
+    vector: Tensor,
+    step: float,
+    eps: float,
+    norm: Callable[[Tensor], float],
+) -> DifferenceProduct:
+    """Multiply the Hessian with one vector by central differences of gradients.
+
+    Args:
+        gradient: The gradient at an offset from the parameters.
+        vector: The vector, not zero.
+        step: Its multiple that moves the parameters by eps^(1/3) of their size.
+        eps: Rounding unit of the narrowest number format in which gradients are computed.
+        norm: The norm of a vector; over all processes where vectors are sharded.
+
+    Returns:
+        DifferenceProduct: D(h) of the best step, and ||D(h) - D(2h)|| / ||D(h)||, at least eps.
+    """
+
+    def tried(factor: float) -> DifferenceProduct:
+        near, far = (_central_difference(gradient, vector, factor * step * times) for times in (1.0, 2.0))
+        size, apart = norm(near), norm(near - far)
+        if not size:  # below the rounding of gradients: nothing is known of the product, unless both are zero
+            return DifferenceProduct(near, 1.0 if apart else eps)
+        return DifferenceProduct(near, max(eps, apart / size))
+
+    best, num_tried, enough = tried(1.0), 1, _EXPECTED * eps ** (2 / 3)
+    for ratio in (1 / _RATIO, _RATIO):
+        factor = ratio
+        while num_tried < _MOST_STEPS and best.error > enough:
+            found = tried(factor)
+            num_tried += 1
+            if not found.error < best.error:
+                break
+            best, factor = found, factor * ratio
+        if factor not in (1 / _RATIO, _RATIO):  # shorter steps helped: longer ones do not
+            break
+    return best
+
+
+def _central_difference(gradient: Callable[[Tensor], Tensor], vector: Tensor, step: float) -> Tensor:
+    return (gradient(step * vector) - gradient(-step * vector)) / (2 * step)
+
+
+def difference_step(vector_squares: Tensor, point_squares: Tensor, sizes: Tensor, eps: float) -> float:
+    """The multiple of a vector that moves parameter tensors by eps^(1/3) of their size, in the root mean square.
+
+    Args:
+        vector_squares: Squared norm of the vector in every parameter tensor.
+        point_squares: Squared norm of every parameter tensor.
+        sizes: Number of entries of every parameter tensor.
+        eps: Rounding unit of the gradients.
+
+    Returns:
+        float: The step, or 0.0 for a vector of zeros.
+    """
+    overall = float(point_squares.sum() / sizes.sum()) or 1.0
+    scales = torch.maximum(point_squares, _SMALL**2 * overall * sizes)
+    relative = float((vector_squares / scales).sum()) ** 0.5
+    return eps ** (1 / 3) / relative if relative else 0.0
+
+
+def expected_difference_error(dtype: torch.dtype) -> float:
+    """Relative error up to which products by differences in a number format are as good as can be expected."""
+    return float(_EXPECTED * torch.finfo(dtype).eps ** (2 / 3))
 
 
 class FiniteDifferences:
-    """Products of the loss Hessian with rows of vectors; ``error`` is the largest estimated relative error so far."""
+    """Products of the loss Hessian of a problem with rows of vectors; the problem keeps the largest error so far."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.error = 0.0
+        self.eps = torch.finfo(problem.narrowest_format or problem.dtype).eps
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return torch.stack([self._product(row) for row in rows])
+        return torch.stack([self._product(row) for row in rows]) if len(rows) else rows.clone()
 
     def _product(self, vector: Tensor) -> Tensor:
-        problem, size = self.problem, float(vector.double().norm())
-        if size == 0.0:
+        own, point = self._squares(vector), self._squares(self.problem.parameters)
+        sizes = torch.tensor([place.stop - place.start for _, place in self.problem.layout], dtype=torch.float64)
+        step = difference_step(own, point, sizes, self.eps)
+        if not step:
             return torch.zeros_like(vector)
-        narrowest = problem.narrowest_format or problem.dtype
-        point = float(problem.parameters.double().norm()) or problem.num_parameters**0.5
-        step = torch.finfo(narrowest).eps ** (1 / 3) * point / size
-        near, far = (self._difference(vector, step * factor) for factor in (1.0, 2.0))
-        scale = float(near.double().norm())
-        if scale:
-            self.error = max(self.error, float((near - far).double().norm()) / scale)
-            problem.note_difference_error(self.error)
-        return near
+        found = difference_product(self._gradient, vector, step, self.eps, _norm)
+        self.problem.note_difference_error(found.error)
+        return found.product
 
-    def _difference(self, vector: Tensor, step: float) -> Tensor:
-        return (self._gradient(step * vector) - self._gradient(-step * vector)) / (2 * step)
+    def _squares(self, vector: Tensor) -> Tensor:
+        return torch.tensor([_norm(vector[place]) ** 2 for _, place in self.problem.layout], dtype=torch.float64)
 
     def _gradient(self, offset: Tensor) -> Tensor:
         """The gradient of the loss without the penalty, at an offset from the parameters."""
@@ -55,3 +139,7 @@ class FiniteDifferences:
                 parts = torch.autograd.grad(risk, list(leaves.values()), materialize_grads=True)
                 total += torch.cat([part.reshape(-1) for part in parts])
         return total
+
+
+def _norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector, dtype=widest_dtype(vector.device)))

@@ -14,6 +14,7 @@ from torch import Tensor
 from hessmap.errors import InvalidInput, sentence
 from hessmap.hessians.dense import DenseHessian, dense_hessian, require_symmetric_matrix
 from hessmap.hessians.diagonal import exact_diagonal
+from hessmap.hessians.finite_difference import expected_difference_error
 from hessmap.hessians.products import BlockProducts
 from hessmap.linalg import KEPT, Places, SymmetricOperator, spectral_norm
 from hessmap.losses import require_parts
@@ -73,6 +74,14 @@ class Hessian(SymmetricOperator):
         """||H_L||, for all three Hessians: a part that vanishes beside the whole has no rank of its own. The empirical
         Fisher matrix is no part of it, and has a scale of its own."""
         return None if self.part == "empirical_fisher" else loss_norm(self.problem)
+
+    @property
+    def product_error(self) -> float:
+        """Relative error that products may have beyond rounding: that of finite differences, else 0.0."""
+        problem = self.problem
+        if problem.products != "finite_difference":
+            return 0.0
+        return expected_difference_error(problem.narrowest_format or problem.dtype)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -243,7 +243,7 @@ def rounding_unit(matrix: object) -> float:
 def asymmetry_tolerance(matrix: object) -> float:
     """Of products that are rounded to float32, by an operator in float32 or by one that says so, or in float64."""
     is_rounded = is_narrow(matrix) or getattr(matrix, "precision", torch.float64) != torch.float64
-    return NARROW_TOLERANCE if is_rounded else ASYMMETRY_TOLERANCE
+    return max(NARROW_TOLERANCE if is_rounded else ASYMMETRY_TOLERANCE, _product_error(matrix))
 
 
 def reachable_tolerance(matrix: object, default: float) -> float:
@@ -252,4 +252,9 @@ def reachable_tolerance(matrix: object, default: float) -> float:
     Products in float32 were measured to be off by up to 1e-6 of the norm, eight units of its rounding; ten times that
     is reached with residuals that can be believed.
     """
-    return max(default, NARROW_TOLERANCE) if is_narrow(matrix) else default
+    return max(default, NARROW_TOLERANCE if is_narrow(matrix) else 0.0, _product_error(matrix))
+
+
+def _product_error(matrix: object) -> float:
+    """Relative error of products beyond rounding, of an operator that states one (finite differences)."""
+    return float(getattr(matrix, "product_error", 0.0))

@@ -70,7 +70,8 @@ class WeightSearch:
             self.found = None if weight is None else (weight, resolve_name(func) or name)
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and result.dtype in NARROW and self.narrow is None:
-            is_cast = any(tensor.dtype == torch.float64 for tensor in tensors_among(args))
+            given = [tensor.dtype for tensor in tensors_among(args) if tensor.is_floating_point()]
+            is_cast = any(torch.finfo(dtype).eps < torch.finfo(result.dtype).eps for dtype in given)
             self.narrow = (resolve_name(func) or name, result.dtype) if is_cast else None
         return result
 
@@ -79,7 +80,7 @@ def require_module_weights(
     forward: Callable[[dict[str, Tensor]], Tensor], named: Mapping[str, Tensor], *models: nn.Module
 ) -> tuple[torch.dtype | None, tuple[str, ...]]:
     """Evaluate once with copies of the weights: the models' own must not be seen. The narrower number format in which a
-    float64 model computes some of its values, if it does, and notes on constants and casts."""
+    model computes some of its values, if it does, and notes on constants and casts."""
     own = [(name, value) for model in models for name, value in differentiated(model, named)]
     addresses = {storage_address(value): name for name, value in own}
     given = {name: value.clone() for name, value in named.items()}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from hessmap.problem.problem import Problem
 
 
+_OFFER = "pass products='finite_difference' to Problem for products from first derivatives alone"
 SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes; a wrong derivative does not
 
 
@@ -61,7 +62,7 @@ for products from first derivatives alone.
     except Exception as error:
         if _is_refusal_of_torch(error):
             reason = str(error).strip().splitlines()[0].rstrip(".")
-            remedy = "Pass products='finite_difference' to Problem for products from first derivatives alone"
+            remedy = _OFFER[0].upper() + _OFFER[1:]
             raise UnsupportedNetwork(sentence(must, f"it says: {reason}", remedy)) from error
         error.add_note("raised while the model was differentiated")
         raise
@@ -104,7 +105,8 @@ def _require_symmetric(problem: Problem, part: str) -> bool:
 def asymmetric(size: float) -> UnsupportedNetwork:
     """The error for second derivatives that differ from their transpose by so much of the largest."""
     got = f"torch's differ from their transpose by {size:.2g} of the largest"
-    remedy = "Look for an operation of the model whose second derivative is wrong, or for values that overflow"
+    causes = "an operation of the model whose second derivative is wrong, or for values that overflow"
+    remedy = f"Look for {causes}; {_OFFER}"
     return UnsupportedNetwork(sentence("second derivatives must be symmetric", got, remedy))
 
 
@@ -462,7 +464,7 @@ def _central_difference(value: Callable[[float], Tensor], step: float) -> Tensor
 
 def _untrue(whose: str, what: str) -> UnsupportedNetwork:
     got = f"torch's differ from differences of {what}"
-    remedy = "Look for a backward that was written by hand and detaches what it depends on"
+    remedy = f"Look for a backward that was written by hand and detaches what it depends on; {_OFFER}"
     return UnsupportedNetwork(sentence(f"second derivatives must be those of {whose}", got, remedy))
 
 

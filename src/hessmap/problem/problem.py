@@ -318,6 +318,11 @@ class Problem:
             )
         return tuple(found)
 
+    @property
+    def difference_error(self) -> float:
+        """Largest estimated relative error of the products by finite differences so far; 0.0 before the first."""
+        return self._difference_error
+
     def note_difference_error(self, error: float) -> None:
         """Note the estimated relative error of products by finite differences, the largest so far."""
         self._difference_error = max(self._difference_error, error)
