@@ -187,7 +187,7 @@ def test_exact_where_theory_says_so() -> None:
     assert relative(hm.kronecker_curvature(linear, "kfac").to_dense(), exact) < 1e-12
 
 
-@pytest.mark.parametrize("kind", ["kfac", "ekfac", "best", "diagonal", "block"])
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "best", "diagonal", "block", "full"])
 @pytest.mark.parametrize("name", list(CASES))
 def test_functions_of_the_matrix_are_those_of_dense_linear_algebra(name: str, kind: str) -> None:
     problem = problem_of(name)
@@ -364,12 +364,32 @@ def test_relative_damping_scales_with_the_mean_eigenvalue_of_each_block() -> Non
     assert relative(curvature.solve(vector, damping=0.5, relative=True), expected) < 1e-10
 
 
-def test_files_hold_the_whole_curvature(tmp_path: Path) -> None:
-    curvature = hm.kronecker_curvature(problem_of("tokens"), "ekfac")
-    curvature.save(tmp_path / "curvature.pt")
-    loaded = KroneckerCurvature.load(tmp_path / "curvature.pt")
-    assert torch.equal(loaded.to_dense(), curvature.to_dense())
-    assert repr(loaded) == repr(curvature)
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "diagonal", "block", "full"])
+def test_files_restore_the_whole_curvature(kind: str, tmp_path: Path) -> None:
+    model, inputs, targets = tokens()
+    for dtype in (torch.float64, torch.float32):
+        curvature = hm.kronecker_curvature(hm.Problem(model, "cross_entropy", inputs, targets, dtype=dtype), kind)
+        curvature.save(tmp_path / "new" / "curvature.npz")
+        loaded = hm.load(tmp_path / "new" / "curvature.npz")
+        assert isinstance(loaded, KroneckerCurvature)
+        assert loaded.dtype == dtype
+        assert loaded.layout == curvature.layout
+        assert [block.names for block in loaded.blocks] == [block.names for block in curvature.blocks]
+        assert torch.equal(loaded.to_dense(), curvature.to_dense())
+        assert torch.equal(loaded.to("cpu").to_dense(), curvature.to_dense())
+        assert repr(loaded) == repr(curvature)
+
+
+@pytest.mark.parametrize("fisher", ["exact", "empirical"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_full_is_the_whole_matrix(name: str, fisher: str) -> None:
+    problem = problem_of(name)
+    whole = (hm.ggn if fisher == "exact" else hm.hessians.empirical_fisher)(problem).to_dense()
+    curvature = hm.kronecker_curvature(problem, "full", fisher=fisher)
+    assert relative(curvature.to_dense(), whole) < 1e-12
+    assert [block.names for block in curvature.blocks] == [problem.layout.names]
+    loss = hm.kronecker_curvature(problem, "full", part="loss").to_dense()
+    assert relative(loss, hm.loss_hessian(problem).to_dense()) < 1e-12
 
 
 def test_wrong_arguments_are_answered_in_a_sentence() -> None:
@@ -428,6 +448,24 @@ def test_the_sentence_names_the_best_and_the_worst_layer() -> None:
     assert found.summary.startswith("K-FAC recovers the sharpest direction best in layer")
     for block in (ranked[0], ranked[-1]):
         assert f"layer {block.names[0].removesuffix('.weight')} ({100 * (block.overlap or 0.0):.0f} %)" in found.summary
+
+
+def test_the_table_the_frame_and_the_figure_have_a_row_for_every_block(tmp_path: Path) -> None:
+    problem = problem_of("tokens")
+    found = hm.kronecker_error(problem, hm.kronecker_curvature(problem, "ekfac"))
+    lines = found.table().splitlines()
+    assert len(lines) == 2 + len(found.blocks)
+    for line, block in zip(lines[1:], found.blocks, strict=False):
+        assert line.split()[0] == block.label
+        assert f"{100 * block.frobenius_error:.1f} %" in line
+        assert line.endswith("-" if block.overlap is None else f"{100 * block.overlap:.1f} %")
+    assert "whole" in lines[-1]
+    assert f"{100 * found.frobenius_error:.1f} %" in lines[-1]
+    axes = found.plot().axes[0]
+    assert [text.get_text().splitlines()[0] for text in axes.get_yticklabels()] == [b.label for b in found.blocks]
+    widths = [bar.get_width() for bar in axes.containers[0]]
+    assert widths == pytest.approx([block.frobenius_error for block in found.blocks])
+    assert hm.records.KroneckerError.from_json(found.to_json()) == found
 
 
 def test_a_curvature_of_other_parameters_is_refused() -> None:

@@ -44,8 +44,9 @@ from hessmap.layers.layer import find_layer, layer_names, name_of_layer
 from hessmap.linalg import Layout, SymmetricOperator, require_memory, rows_that_fit
 from hessmap.losses import output_roots, require_parts
 from hessmap.problem import Batch, Problem, recording_of, require_problem, vjp_rows
+from hessmap.records import register_reader, save_archive
 
-CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block"]
+CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block", "full"]
 FisherKind = Literal["exact", "sampled", "empirical"]
 Sharing = Literal["expand", "reduce"]
 
@@ -92,7 +93,7 @@ class KroneckerCurvature(SymmetricOperator):
     Attributes:
         layout: Names, shapes and order of the parameters.
         blocks: The blocks in the order of the parameters; ``block.form`` states what covers which parameters.
-        kind: "kfac", "ekfac", "best", "diagonal" or "block".
+        kind: "kfac", "ekfac", "best", "diagonal", "block" or "full".
         part: "outer_product" or "loss".
         fisher: "exact", "sampled" or "empirical".
         dtype: dtype of the products.
@@ -177,25 +178,48 @@ class KroneckerCurvature(SymmetricOperator):
         return self.matmat(torch.eye(self.size, dtype=self.dtype, device=self.blocks[0].values.device))
 
     def save(self, path: str | Path) -> None:
-        """Write the curvature to a file of torch, to be read by ``KroneckerCurvature.load``."""
-        blocks = [vars(block) for block in self.blocks]
-        about = {"kind": self.kind, "part": self.part, "fisher": self.fisher, "dtype": self.dtype}
-        torch.save({"shapes": self.layout.shapes, "blocks": blocks, **about}, path)
-
-    @classmethod
-    def load(cls, path: str | Path, device: torch.device | str = "cpu") -> KroneckerCurvature:
-        """Read a curvature from a file.
+        """Write the curvature to a file, which ``hm.load`` reads.
 
         Args:
-            path: A file written by ``save``.
+            path: File to write. Missing folders are created; an existing file is replaced.
+
+        Example:
+            >>> import tempfile, hessmap as hm
+            >>> problem = hm.Problem(torch.nn.Linear(2, 1), "squared", torch.eye(2), torch.zeros(2, 1))
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     kronecker_curvature(problem).save(f"{folder}/kfac.npz")
+            ...     hm.load(f"{folder}/kfac.npz")
+            kfac curvature of size 3 (outer_product, exact Fisher; blocks: 1 kronecker)
+        """
+        blocks, arrays = list[dict[str, Any]](), dict[str, Any]()
+        for number, block in enumerate(self.blocks):
+            blocks.append({"names": block.names, "form": block.form, "num_bases": len(block.bases)})
+            parts = {"entries": block.entries, "values": block.values}
+            parts |= {f"basis{place}": basis for place, basis in enumerate(block.bases)}
+            arrays |= {f"{number}.{name}": part.cpu().numpy() for name, part in parts.items()}
+        about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
+        save_archive(path, "KroneckerCurvature", {**about, "shapes": self.layout.shapes, "blocks": blocks}, arrays)
+
+    def to(self, device: torch.device | str) -> KroneckerCurvature:
+        """The same curvature on another device.
+
+        Args:
             device: Where its tensors are placed.
 
         Returns:
-            The curvature.
+            A new curvature.
         """
-        stored = torch.load(path, map_location=device, weights_only=True)
-        blocks = [CurvatureBlock(**block) for block in stored.pop("blocks")]
-        return cls(Layout(tuple(stored.pop("shapes"))), blocks, **stored)
+        blocks = [
+            replace(
+                block,
+                entries=block.entries.to(device),
+                values=block.values.to(device),
+                bases=tuple(basis.to(device) for basis in block.bases),
+            )
+            for block in self.blocks
+        ]
+        about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
+        return KroneckerCurvature(self.layout, blocks, dtype=self.dtype, **about)
 
     def _damped(
         self, damping: float, relative: bool, function: Callable[[Tensor], Tensor]
@@ -227,6 +251,22 @@ class KroneckerCurvature(SymmetricOperator):
         return f"{self.kind} curvature of size {self.size} ({self.part}, {self.fisher} Fisher; blocks: {counts})"
 
 
+def _restored(header: dict[str, Any], arrays: dict[str, Any]) -> KroneckerCurvature:
+    blocks = []
+    for number, about in enumerate(header["blocks"]):
+        entries, values, *bases = (
+            torch.from_numpy(arrays[f"{number}.{name}"])
+            for name in ("entries", "values", *(f"basis{place}" for place in range(about["num_bases"])))
+        )
+        blocks.append(CurvatureBlock(tuple(about["names"]), about["form"], entries, values, tuple(bases)))
+    layout = Layout(tuple((name, tuple(shape)) for name, shape in header["shapes"]))
+    names = {name: header[name] for name in ("kind", "part", "fisher")}
+    return KroneckerCurvature(layout, blocks, dtype=blocks[0].values.dtype, **names)
+
+
+register_reader("KroneckerCurvature", _restored)
+
+
 def kronecker_curvature(
     problem: Problem,
     kind: CurvatureKind = "kfac",
@@ -242,7 +282,7 @@ def kronecker_curvature(
         problem: Model, loss and data.
         kind: "kfac": E[g g^T] (x) E[x x^T] per layer. "ekfac": the same eigenvectors with exact second moments.
             "best": the Kronecker product nearest to each layer's block in Frobenius norm. "diagonal": the exact
-            diagonal. "block": the exact dense block of every layer.
+            diagonal. "block": the exact dense block of every layer. "full": the exact matrix, for small networks.
         part: "outer_product" (Gauss-Newton) or "loss" (the full Hessian block, which can be indefinite).
         fisher: "exact" propagates every column of the loss Hessian's root, "sampled" one random combination of them per
             sample, "empirical" the gradients at the given targets. Default: "exact" up to 100 outputs; above that it
@@ -281,7 +321,7 @@ def kronecker_curvature(
     require_name("sharing", sharing, get_args(Sharing))
     fisher = _chosen_fisher(problem, fisher, part)
     if part == "loss":
-        blocks = _loss_blocks(problem, kind, sharing)
+        blocks = [_on_device(block, problem) for block in _loss_blocks(problem, kind, sharing)]
     else:
         blocks = _Rows(problem, fisher, checked_seed(seed)).blocks(kind, sharing)
     ordered = sorted(blocks, key=lambda block: int(block.entries.flatten()[0]))
@@ -370,8 +410,8 @@ class _Rows:
     def blocks(self, kind: CurvatureKind, sharing: Sharing) -> list[CurvatureBlock]:
         if kind == "diagonal":
             return [self.diagonal(self.problem.layout.names)]
-        if kind == "block":
-            return [self._dense(names) for names in _names_by_layer(self.problem)]
+        if kind in ("block", "full"):
+            return [self._dense(names) for names in _groups(self.problem, kind)]
         found = self._kronecker(kind, sharing) if self.uses else []
         return found + ([self.diagonal(self.others)] if self.others else [])
 
@@ -495,7 +535,7 @@ class _Rows:
     def _dense(self, names: tuple[str, ...]) -> CurvatureBlock:
         problem, layout = self.problem, dict(self.problem.layout)
         entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
-        require_memory(f"the dense block of {', '.join(names)}", 24 * len(entries) ** 2, 'Use kind="ekfac"')
+        require_memory(f"the dense block of {len(entries):,} parameters", 24 * len(entries) ** 2, 'Use kind="ekfac"')
         if self.fisher == "sampled":
             matrix = torch.zeros(len(entries), len(entries), dtype=problem.parameters.dtype, device=problem.device)
             for rows in self._parameter_rows(names):
@@ -572,8 +612,8 @@ def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> lis
     if kind == "diagonal":
         names = problem.layout.names
         return [_loss_diagonal(hessian, names, entries_of(names))]
-    groups = _names_by_layer(problem)
-    if kind == "block":
+    groups = _groups(problem, kind)
+    if kind in ("block", "full"):
         return [
             _dense_block(names, entries_of(names), hessian.dense_block(*[entries_of(names)] * 2)) for names in groups
         ]
@@ -600,7 +640,7 @@ def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> lis
             places = torch.cat([places, entries_of(names[1:])[:, None]], 1)
         values = torch.outer(left_values, right_values) + penalty
         blocks.append(CurvatureBlock(names, "kronecker", places.flatten(), values, (left, right)))
-    return [_on_device(block, problem) for block in blocks]
+    return blocks
 
 
 def _hessian_block(hessian: Hessian, entries: Tensor) -> Tensor:
@@ -638,8 +678,10 @@ def _factored_uses(problem: Problem) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _names_by_layer(problem: Problem) -> list[tuple[str, ...]]:
-    """The parameters of every layer together, others one by one."""
+def _groups(problem: Problem, kind: CurvatureKind) -> list[tuple[str, ...]]:
+    """The parameters of every layer together, others one by one; or all of them."""
+    if kind == "full":
+        return [problem.layout.names]
     recording, groups = recording_of(problem), dict[str, tuple[str, ...]]()
     for use in recording.uses:
         if use.weight is not None and use.bias is not None and len(recording.uses_of(use.bias.name)) == 1:

@@ -159,6 +159,12 @@ class KroneckerBlockError(Record):
     overlap: float | None
     summary_fields: ClassVar[tuple[str, ...]] = ("names", "form", "frobenius_error", "overlap")
 
+    @property
+    def label(self) -> str:
+        """The layer, or the first parameter and how many more."""
+        layers = list(dict.fromkeys(name.rpartition(".")[0] or name for name in self.names))
+        return layers[0] if len(layers) == 1 else f"{self.names[0]}+{len(self.names) - 1}"
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KroneckerError(Record):
@@ -187,6 +193,25 @@ class KroneckerError(Record):
     seed: int
     summary_fields: ClassVar[tuple[str, ...]] = ("kind", "frobenius_error", "solve_error", "damping")
 
+    def table(self) -> str:
+        """A line for every block and one for the whole matrix.
+
+        Returns:
+            Columns: layer, parameters, form, relative Frobenius error, overlap of the leading eigenspaces.
+        """
+        heads = ("layer", "parameters", "form", "Frobenius error", f"overlap of top {self.count}")
+        rows = [heads]
+        for block in self.blocks:
+            overlap = "-" if block.overlap is None else f"{100 * block.overlap:.1f} %"
+            error = _percent(block.frobenius_error, block.frobenius_standard_error)
+            rows.append((block.label, f"{block.size:,}", block.form, error, overlap))
+        size = sum(block.size for block in self.blocks)
+        error = _percent(self.frobenius_error, self.frobenius_standard_error)
+        rows.append(("whole", f"{size:,}", "block diagonal", error, "-"))
+        widths = [max(len(row[place]) for row in rows) for place in range(len(heads))]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join(line.rstrip() for line in lines)
+
     @property
     def summary(self) -> str:
         """The best and the worst described block in one sentence."""
@@ -197,8 +222,16 @@ class KroneckerError(Record):
         worst, best = ranked[0], ranked[-1]
         name = {"kfac": "K-FAC", "ekfac": "EK-FAC", "best": "The nearest Kronecker product"}.get(self.kind, self.kind)
         what = f"the top {self.count} directions" if self.count > 1 else "the sharpest direction"
-        shares = [(block.names[0].removesuffix(".weight"), 100 * (block.overlap or 0.0)) for block in (best, worst)]
+        shares = [(block.label, 100 * (block.overlap or 0.0)) for block in (best, worst)]
         parts = [f"{layer} ({share:.0f} %)" for layer, share in shares]
         if best is worst:
             return f"{name} recovers {what} of layer {parts[0]}."
         return f"{name} recovers {what} best in layer {parts[0]} and worst in layer {parts[1]}."
+
+
+def _percent(share: float, standard_error: float) -> str:
+    """
+    >>> _percent(0.1234, 0.0), _percent(0.1234, 0.012)
+    ('12.3 %', '12.3 % +- 1.2')
+    """
+    return f"{100 * share:.1f} %" + (f" +- {100 * standard_error:.1f}" if standard_error else "")

@@ -15,6 +15,7 @@ from hessmap.records import (
     DensityCurve,
     DensityEstimate,
     EigenpairsMeasurement,
+    KroneckerError,
     LearningCoefficientEstimate,
     MapComparison,
     NetworkCurvature,
@@ -24,6 +25,7 @@ from hessmap.records import (
 )
 from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
+from hessmap.views.plots.kronecker import kronecker_error_figure
 from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
 from hessmap.views.plots.spectrum import (
     density_figure,
@@ -43,6 +45,7 @@ __all__ = [
     "density_figure",
     "eigenvalues_figure",
     "gauge_figure",
+    "kronecker_error_figure",
     "layers_figure",
     "map_density_figure",
     "network_density_figure",
@@ -84,5 +87,6 @@ register_pictures(DensityCurve, density=density_figure)
 register_pictures(WholeCurvature, density=lambda found: density_figure(found.density, known=found.eigenvalues))
 register_pictures(BottleneckView, layers=representations_figure)
 register_pictures("hessmap.certificates.certificate.Certificate", gauge=gauge_figure)
+register_pictures(KroneckerError, layers=kronecker_error_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)
 register_pictures(LearningCoefficientEstimate, chains=chains_figure)

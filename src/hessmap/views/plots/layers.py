@@ -69,7 +69,7 @@ def _draw_quantity(axes: Axes, comparison: MapComparison, label: str) -> None:
     changes = [QUANTITIES[label](layer) for layer in comparison.layers]
     before = f"before: {literal(comparison.old.name)}", [nan if item is None else item.old for item in changes]
     after = f"after: {literal(comparison.new.name)}", [nan if item is None else item.new for item in changes]
-    _draw_pairs(axes, [_layer_label(layer) for layer in comparison.layers], before, after)
+    draw_pairs(axes, [_layer_label(layer) for layer in comparison.layers], before, after)
     if label.startswith("share"):
         axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
@@ -81,7 +81,7 @@ def _draw_shares(axes: Axes, network: NetworkCurvature, title: str) -> None:
     labels = [_layer_label(layer) for layer in layers]
     if len(layers) < len(network.layers):
         labels[-1] += f"\n(the {len(layers)} most curved of {len(network.layers)})"
-    _draw_pairs(axes, labels, ("parameters", parameters), ("curvature", curvature), title)
+    draw_pairs(axes, labels, ("parameters", parameters), ("curvature", curvature), title)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_xlabel("share of the whole network", fontsize=9, color=INK)
 
@@ -116,7 +116,7 @@ def _relation(layer: LayerCurvature) -> str:
     return "≥" if layer.top_converged is False else "="
 
 
-def _draw_pairs(axes: Axes, labels: Sequence[str], pale: Bars, dark: Bars, title: str = "") -> None:
+def draw_pairs(axes: Axes, labels: Sequence[str], pale: Bars, dark: Bars, title: str = "") -> None:
     """Draw one pair of bars for each label, first label on top; both series come with their names.
 
     The legend stands above the bars, or where it finds room among them if a title stands there.
