@@ -52,46 +52,52 @@ class CharacterGPT(nn.Module):
 text = "\n".join(topics.values())[:200_000]
 alphabet = sorted(set(text))
 characters = torch.tensor([alphabet.index(character) for character in text])
-generator = torch.Generator().manual_seed(0)
 
 
-def sequences(count: int) -> tuple[Tensor, Tensor]:
+def sequences(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Random pieces of the text, and the characters that follow each of theirs."""
     starts = torch.randint(len(characters) - CONTEXT - 1, (count, 1), generator=generator)
     pieces = characters[starts + torch.arange(CONTEXT + 1)]
     return pieces[:, :-1], pieces[:, 1:]
 
 
-torch.manual_seed(0)
-model = CharacterGPT(len(alphabet))
-optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
-few = sequences(8)
-maps: dict[int, hm.records.CurvatureMap] = {}
-for step in range(STEPS + 1):
-    if step in MAPPED_AT:
-        problem = hm.Problem(model, "cross_entropy", *few, dtype=torch.float32)  # a label at every character
-        found = maps[step] = hm.map(problem, seconds=4, title=f"after {step} steps")
-        sharpness = whole_of(found.network).sharpness.value
-        print(f"step {step}: risk {found.network.risk:.2f}, sharpness {sharpness:.3g}, {found.verdicts[2]}")
-    inputs, targets = sequences(32)
-    optimiser.zero_grad()
-    cross_entropy(model(inputs).mT, targets).backward()
-    optimiser.step()
+def main() -> None:
+    """Train, map the curvature at some steps, and draw it."""
+    torch.manual_seed(0)
+    model = CharacterGPT(len(alphabet))
+    generator = torch.Generator().manual_seed(0)
+    optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+    few = sequences(8, generator)
+    maps: dict[int, hm.records.CurvatureMap] = {}
+    for step in range(STEPS + 1):
+        if step in MAPPED_AT:
+            problem = hm.Problem(model, "cross_entropy", *few, dtype=torch.float32)  # a label at every character
+            found = maps[step] = hm.map(problem, seconds=4, title=f"after {step} steps")
+            sharpness = whole_of(found.network).sharpness.value
+            print(f"step {step}: risk {found.network.risk:.2f}, sharpness {sharpness:.3g}, {found.verdicts[2]}")
+        inputs, targets = sequences(32, generator)
+        optimiser.zero_grad()
+        cross_entropy(model(inputs).mT, targets).backward()
+        optimiser.step()
 
-figure = Figure(figsize=(9.0, 3.8), layout="constrained")
-left, right = figure.subplots(1, 2)
-for kind in dict.fromkeys(layer.kind for layer in maps[0].network.layers):
-    curvature = []
-    for made in maps.values():
-        layers = [layer for layer in made.network.layers if layer.kind == kind]
-        curvature.append(sum(layer.trace for layer in layers) / sum(layer.num_parameters for layer in layers))
-    left.plot(list(maps), curvature, "o-", label=kind)
-left.set_yscale("symlog", linthresh=1e-5)
-left.set_title("trace of H_L over the number of parameters, by kind of layer", fontsize=9)
-right.plot(list(maps), [whole_of(made.network).sharpness.value for made in maps.values()], "o-", color="black")
-right.set_title("largest eigenvalue of H_L of the whole network", fontsize=9)
-right.set_ylim(bottom=0)
-for axes in (left, right):
-    axes.set_xlabel("step")
-left.legend(fontsize=7)
-print("drawn to", write_figure(figure, Path("hessmap-runs/character_gpt.png"), salt="gpt"))
+    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for kind in dict.fromkeys(layer.kind for layer in maps[0].network.layers):
+        curvature = []
+        for made in maps.values():
+            layers = [layer for layer in made.network.layers if layer.kind == kind]
+            curvature.append(sum(layer.trace for layer in layers) / sum(layer.num_parameters for layer in layers))
+        left.plot(list(maps), curvature, "o-", label=kind)
+    left.set_yscale("symlog", linthresh=1e-5)
+    left.set_title("trace of H_L over the number of parameters, by kind of layer", fontsize=9)
+    right.plot(list(maps), [whole_of(made.network).sharpness.value for made in maps.values()], "o-", color="black")
+    right.set_title("largest eigenvalue of H_L of the whole network", fontsize=9)
+    right.set_ylim(bottom=0)
+    for axes in (left, right):
+        axes.set_xlabel("step")
+    left.legend(fontsize=7)
+    print("drawn to", write_figure(figure, Path("hessmap-runs/character_gpt.png"), salt="gpt"))
+
+
+if __name__ == "__main__":
+    main()

@@ -95,6 +95,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "kronecker_approximation": lambda: hm.kronecker_approximation(problem(), "0"),
     "kronecker_curvature": lambda: hm.kronecker_curvature(problem()),
     "kronecker_error": lambda: hm.kronecker_error(problem(), hm.kronecker_curvature(problem())),
+    "compression_plan": lambda: hm.compression_plan(problem(), (2, 4), 3, prediction="diagonal", sparsity=0.5),
+    "pruning_plan": lambda: hm.pruning_plan(problem(), 0.5, "obs"),
     "as_operator": lambda: hm.as_operator(lambda vector: 2 * vector, 3) @ torch.ones(3, dtype=torch.float64),
     "ggn": lambda: hm.ggn(problem()).to_dense(),
     "layer_factors": lambda: hm.layer_factors(problem(), "0"),

@@ -26,6 +26,7 @@ _HOME_OF = {
     "certify": "certificates",
     "certify_from_data": "certificates",
     "compare_maps": "maps.comparison",
+    "compression_plan": "applications",
     "density_estimate": "measurement",
     "describe": "networks",
     "effective_dimension": "measurement",
@@ -53,6 +54,7 @@ _HOME_OF = {
     "output_jacobian": "hessians",
     "plot": "records",
     "predict_ranks": "theory",
+    "pruning_plan": "applications",
     "sample_gradients": "hessians",
     "sharpness": "measurement",
     "solve": "measurement",
@@ -62,6 +64,7 @@ _HOME_OF = {
     "train": "training",
 }
 _PACKAGES = (
+    "applications",
     "certificates",
     "datasets",
     "errors",
@@ -97,6 +100,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what editors and type checkers see
+    from hessmap import applications as applications
     from hessmap import certificates as certificates
     from hessmap import datasets as datasets
     from hessmap import errors as errors
@@ -113,6 +117,8 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import records as records
     from hessmap import theory as theory
     from hessmap import training as training
+    from hessmap.applications import compression_plan as compression_plan
+    from hessmap.applications import pruning_plan as pruning_plan
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify
     from hessmap.certificates import certify_from_data as certify_from_data

@@ -80,6 +80,13 @@ def map_numbers(found: Any) -> list[Any]:
     return [network.risk, network.gradient_norm, *whole, *spectra, len(network.layers)]
 
 
+def costs_of(plan: hm.records.CompressionPlan) -> list[float]:
+    """Predicted and measured costs of all layers and widths, and of the whole plan."""
+    costs = [cost for layer in plan.layers for cost in layer.costs]
+    both = [number for cost in costs for number in (cost.predicted_increase, cost.measured_increase)]
+    return [*both, plan.joint_increase, plan.measured_increase]
+
+
 def tracked(problem: hm.Problem) -> list[Any]:
     """The curvature of a model before and after a step of its weights."""
     model, data = problem.model, (problem.samples.first[0], problem.samples.first[1])
@@ -123,6 +130,8 @@ CALLS: dict[str, Callable[[hm.Problem], Any]] = {
         decoupling(hm.layer_hessian(problem, last_layer(problem)), 2).expectation.frobenius_error
     ),
     "kronecker_curvature": lambda problem: hm.kronecker_curvature(problem) @ ones(problem),
+    "compression_plan": lambda problem: costs_of(hm.compression_plan(problem, (3, 6), 4, sparsity=0.5)),
+    "pruning_plan": lambda problem: hm.pruning_plan(problem, 0.3, "obs").scores,
     "logit_gradients": lambda problem: logit_gradients(problem, last_layer(problem)).means,
     "downstream_weights": lambda problem: downstream_weights(problem, hm.layer_names(problem)[0]).derivatives,
     "mean_output_hessian": mean_output_hessian,

@@ -3,4 +3,7 @@
 One application is one file; each takes a Problem and any curvature operator, and returns a record.
 """
 
-__all__: list[str] = []
+from hessmap.applications.compression import compression_plan, quantise, quantised_parameters
+from hessmap.applications.pruning import pruning_plan
+
+__all__ = ["compression_plan", "pruning_plan", "quantise", "quantised_parameters"]

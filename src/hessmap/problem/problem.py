@@ -52,11 +52,12 @@ Look = Callable[[Inputs, Tensor, Tensor, Tensor], None]  # at inputs, targets, o
 
 
 @torch.no_grad()
-def risk_value(problem: Problem, look: Look | None = None) -> float:
-    """The weighted sum of losses, and the penalty; every batch is shown to ``look``."""
-    total = problem.l2 * float(problem.parameters.square().sum())
+def risk_value(problem: Problem, look: Look | None = None, parameters: Tensor | None = None) -> float:
+    """The weighted sum of losses, and the penalty, at the problem's or other parameters; ``look`` gets every batch."""
+    named = problem.named if parameters is None else problem.unflatten(parameters)
+    total = problem.l2 * float((problem.parameters if parameters is None else parameters).square().sum())
     for inputs, targets, weights in problem.batches(PASS):
-        outputs = problem.forward(problem.named, inputs).detach()  # a model may take gradients of its own
+        outputs = problem.forward(named, inputs).detach()  # a model may take gradients of its own
         with torch.set_grad_enabled(look is not None):
             losses = problem.loss.value(outputs, targets)
         if look is not None:
@@ -428,8 +429,25 @@ class Problem:
             found.append(self.loss.gradient(outputs, targets).detach())
         return torch.cat(found)
 
-    def risk(self) -> float:
-        return risk_value(self)
+    def risk(self, parameters: Tensor | None = None) -> float:
+        """Mean loss over the data.
+
+        Args:
+            parameters: Flat parameters in the order of ``layout`` at which the loss is evaluated. Default: the model's.
+
+        Returns:
+            The risk, with the penalty of ``l2``.
+
+        Raises:
+            InvalidInput: If ``parameters`` is not a vector of the problem's size.
+        """
+        if parameters is None:
+            return risk_value(self)
+        must = f"parameters must be a flat tensor of {self.num_parameters} entries"
+        is_flat = isinstance(parameters, Tensor) and tuple(parameters.shape) == (self.num_parameters,)
+        got = f"shape {tuple(parameters.shape)}" if isinstance(parameters, Tensor) else f"a {type(parameters).__name__}"
+        require(is_flat, must, f"got {got}")
+        return risk_value(self, parameters=parameters.detach().to(self.parameters))
 
     def gradient(self) -> Tensor:
         """Gradient of the risk, flat."""

@@ -1,5 +1,12 @@
 """Frozen records that carry their own doubt."""
 
+from hessmap.records.compression import (
+    CompressionPlan,
+    LayerCompression,
+    LayerPruning,
+    PruningPlan,
+    QuantisationCost,
+)
 from hessmap.records.files import atomic_write
 from hessmap.records.functions import (
     GRAM_ERROR,
@@ -137,6 +144,7 @@ __all__ = [
     "CheckOutcome",
     "ClassRegions",
     "ClusterMeasurement",
+    "CompressionPlan",
     "CostBound",
     "CountTruth",
     "CurvatureMap",
@@ -163,7 +171,9 @@ __all__ = [
     "KroneckerError",
     "KroneckerFit",
     "LayerChange",
+    "LayerCompression",
     "LayerCurvature",
+    "LayerPruning",
     "LayerRepresentation",
     "LearningCheck",
     "LearningCoefficient",
@@ -183,6 +193,8 @@ __all__ = [
     "PartChange",
     "PartCurvature",
     "Provenance",
+    "PruningPlan",
+    "QuantisationCost",
     "RankBounds",
     "RankCertificate",
     "RankInterval",
