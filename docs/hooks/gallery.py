@@ -1,7 +1,8 @@
 """The gallery: every example is run when the site is built; its page shows what it printed and drew.
 
 What an example draws is every PNG that it writes below the folder it runs in. Three are offered as notebooks, which are
-run as well. Nothing is run again while neither the example nor the package has changed (.cache/gallery).
+run as well; their first cell installs hessmap where it is missing. Nothing is run again while neither the example nor
+the package has changed (.cache/gallery).
 """
 
 from __future__ import annotations
@@ -23,13 +24,24 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "gallery"
-NOTEBOOKS = ("map_your_own_model", "certify_your_own_model", "track_a_training")
+NOTEBOOKS = ("resnet_in_five_minutes", "gpt2_from_a_configuration", "papers_to_formulas")
+EXAMPLES = sorted(
+    [*(ROOT / "examples").glob("*.py"), ROOT / "examples" / "models" / "gpt2_from_a_configuration.py"],
+    key=lambda path: (path.stem not in NOTEBOOKS, path.stem),
+)
+INSTALL = """# On a hosted notebook: upload the wheel that `make wheel` builds, then run this cell.
+import importlib.util
+from glob import glob
+
+if importlib.util.find_spec("hessmap") is None:
+    (wheel,) = glob("hessmap-*.whl")
+    %pip install --quiet "{wheel}[cli]" transformers"""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     package = package_hash()
     cards, entries = [], []
-    for path in sorted((ROOT / "examples").glob("*.py")):
+    for path in EXAMPLES:
         folder = outcome_folder(path, package)
         page = f"gallery/{path.stem.replace('_', '-')}.md"
         files.append(File.generated(config, page, content=example_page(path, folder)))
@@ -78,7 +90,7 @@ def run_as_notebook(path: Path, place: str, folder: Path) -> str:
     """What the example prints, run in a folder as a notebook, which is kept: its docstring, then its paragraphs."""
     book = nbformat.v4.new_notebook()
     book.cells = [nbformat.v4.new_markdown_cell(f"# {title(path)}\n\n{docstring(path)}")]
-    book.cells += [nbformat.v4.new_code_cell(text) for text in paragraphs(path)]
+    book.cells += [nbformat.v4.new_code_cell(text) for text in (INSTALL, *paragraphs(path))]
     for number, cell in enumerate(book.cells):
         cell.id = f"cell-{number}"
     # The kernel warns that it speaks over loopback without encryption, for as long as the site is built.
@@ -121,7 +133,7 @@ def example_page(path: Path, folder: Path) -> str:
     parts += ["It prints:", f"```text\n{output}\n```"]
     parts += [f"![{figure.stem}]({figure.name})" for figure in sorted(folder.glob("*.png"))]
     if (book := folder / f"{path.stem}.ipynb").exists():
-        parts.append(f"[This example as a notebook]({book.name}), with what its cells gave.")
+        parts.append(f"[This example as a notebook]({book.name}), with its outputs.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -129,12 +141,13 @@ def index_page(cards: list[str]) -> str:
     text = """# Gallery
 
 Examples that run from their first line to their last, here as they ran when this site was built. They are in
-`examples/`, and `make test` runs them.
+`examples/`, and `make test` runs them. The first three are notebooks too. They were run here; on hosted notebooks they
+have not been tried.
 
 | example | |
 | --- | --- |
 {cards}
 
-The questions of the papers, each with its figure and its verdict: [research pages](../../research/docs/index.md).
+The questions of the papers, each with its figure and its answer: [research pages](../../research/docs/index.md).
 """
     return text.format(cards="\n".join(cards))

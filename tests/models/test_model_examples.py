@@ -11,7 +11,12 @@ import torch
 
 pytestmark = pytest.mark.models
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "models").glob("*.py"))
-NEEDS = {"bert_classifier": ["transformers"], "lora_only": ["transformers", "peft"], "resnet_of_timm": ["timm"]}
+NEEDS = {
+    "bert_classifier": ["transformers"],
+    "gpt2_from_a_configuration": ["transformers"],
+    "lora_only": ["transformers", "peft"],
+    "resnet_of_timm": ["timm"],
+}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
