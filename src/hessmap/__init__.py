@@ -29,6 +29,7 @@ _HOME_OF = {
     "compression_plan": "applications",
     "density_estimate": "measurement",
     "describe": "networks",
+    "distributed": "hessians",
     "effective_dimension": "measurement",
     "effective_parameters": "theory",
     "fisher": "hessians",
@@ -124,6 +125,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.certificates import certify_from_data as certify_from_data
     from hessmap.exact import certified_rank as certified_rank
     from hessmap.exact import generic_rank as generic_rank
+    from hessmap.hessians import distributed as distributed
     from hessmap.hessians import fisher as fisher
     from hessmap.hessians import functional_hessian as functional_hessian
     from hessmap.hessians import ggn as ggn

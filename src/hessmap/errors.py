@@ -46,7 +46,7 @@ class NotReproducible(HessmapError, RuntimeError):
     """Two evaluations that must agree did not."""
 
 
-class RankLost(HessmapError, RuntimeError):
+class ProcessLost(HessmapError, RuntimeError):
     """A process of a distributed computation did not respond."""
 
 

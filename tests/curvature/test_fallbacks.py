@@ -261,7 +261,7 @@ PASSING: dict[str, Error] = {
     "processor": lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
     "interrupt": KeyboardInterrupt,
     "stream": lambda: hm.errors.NotReproducible("every pass must give the same samples"),
-    "rank": lambda: hm.errors.RankLost("every process must answer"),
+    "process": lambda: hm.errors.ProcessLost("every process must answer"),
     "size": lambda: hm.errors.TooLarge("it must fit the memory"),
 }
 

@@ -1,7 +1,7 @@
 """The Hessian of the loss, its Gauss-Newton and functional part and Fisher matrices as operators; dense Hessians."""
 
+from hessmap.hessians.data_parallel import DistributedHessian, distributed
 from hessmap.hessians.diagonal import GraphUse, LayerGraph, exact_diagonal, layer_graph
-from hessmap.hessians.distributed import across_ranks
 from hessmap.hessians.jacobian import jacobian_rows, output_jacobian, tangent_kernel
 from hessmap.hessians.operators import (
     Hessian,
@@ -16,11 +16,12 @@ from hessmap.hessians.sample_gradients import SampleGradients, sample_gradients
 ggn = outer_product_hessian  # the field's short name of the same operator
 
 __all__ = [
+    "DistributedHessian",
     "GraphUse",
     "Hessian",
     "LayerGraph",
     "SampleGradients",
-    "across_ranks",
+    "distributed",
     "empirical_fisher",
     "exact_diagonal",
     "fisher",

@@ -8,6 +8,7 @@ from hessmap.linalg.devices import (
     to_host,
     widest_dtype,
 )
+from hessmap.linalg.distributed import Processes, ShardedOperator
 from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
 from hessmap.linalg.layout import Layout
 from hessmap.linalg.memory import (
@@ -63,7 +64,9 @@ __all__ = [
     "ParallelLanczos",
     "Places",
     "PrincipalBlock",
+    "Processes",
     "ScaledProduct",
+    "ShardedOperator",
     "SymmetricBlock",
     "SymmetricOperator",
     "as_operator",

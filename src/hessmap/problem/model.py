@@ -7,6 +7,7 @@ A private copy of a model, as a function of the parameters that are differentiat
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -144,6 +145,16 @@ def _uncompiled_model(model: nn.Module) -> nn.Module:
 def _has_spectral_norm(module: nn.Module) -> bool:
     by_hook = any(type(hook).__name__ == "SpectralNorm" for hook in module._forward_pre_hooks.values())
     return by_hook or type(module).__name__ == "_SpectralNorm"
+
+
+def _refuse_shards(model: nn.Module) -> None:
+    """Parameters that other processes have a part of cannot be copied into one."""
+    sharding = sys.modules.get("torch.distributed.tensor")  # a second to import: without it nothing is sharded
+    for name, parameter in model.named_parameters():
+        if sharding is not None and isinstance(parameter, sharding.DTensor):
+            must = "a problem copies its model, which needs all of its parameters in this process"
+            got = f"parameter '{name}' is sharded (FSDP2 or tensor parallel)"
+            raise UnsupportedNetwork(sentence(must, got))
 
 
 def _refuse_what_cannot_be_copied(model: nn.Module, may_be_random: bool) -> None:
@@ -351,6 +362,8 @@ def frozen_model(
     None."""
     require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
     require(forward is None or callable(forward), "forward must be a function (model, inputs)", f"got {forward!r}")
+    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    _refuse_shards(model)
     modes = modes or Modes()
     _refuse_what_cannot_be_copied(model, modes.may_be_random)
     chosen_device = checked_device(model, device)
