@@ -38,6 +38,7 @@ _HOME_OF = {
     "functional_hessian": "hessians",
     "generic_rank": "exact",
     "ggn": "hessians",
+    "influence": "applications",
     "kronecker_approximation": "layers",
     "kronecker_curvature": "layers",
     "kronecker_error": "layers",
@@ -119,6 +120,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import theory as theory
     from hessmap import training as training
     from hessmap.applications import compression_plan as compression_plan
+    from hessmap.applications import influence as influence
     from hessmap.applications import pruning_plan as pruning_plan
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify

@@ -4,6 +4,25 @@ One application is one file; each takes a Problem and any curvature operator, an
 """
 
 from hessmap.applications.compression import compression_plan, quantise, quantised_parameters
+from hessmap.applications.influence import (
+    DatamodellingScore,
+    InfluenceScores,
+    RetrainingEffects,
+    influence,
+    linear_datamodelling_score,
+    retraining_effects,
+)
 from hessmap.applications.pruning import pruning_plan
 
-__all__ = ["compression_plan", "pruning_plan", "quantise", "quantised_parameters"]
+__all__ = [
+    "DatamodellingScore",
+    "InfluenceScores",
+    "RetrainingEffects",
+    "compression_plan",
+    "influence",
+    "linear_datamodelling_score",
+    "pruning_plan",
+    "quantise",
+    "quantised_parameters",
+    "retraining_effects",
+]
