@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 from torch import Tensor
 
 from hessmap.applications.curvatures import (
@@ -313,6 +312,8 @@ def linear_datamodelling_score(
 
 
 def _rank_correlation(one: Floats, other: Floats) -> float:
+    from scipy.stats import rankdata  # slow to load
+
     left, right = (rankdata(values) - (len(values) + 1) / 2 for values in (one, other))
     size = float(np.linalg.norm(left) * np.linalg.norm(right))
     return float(left @ right) / size if size else 0.0
