@@ -61,6 +61,7 @@ _HOME_OF = {
     "sharpness": "measurement",
     "solve": "measurement",
     "spectrum": "measurement",
+    "step_report": "applications",
     "top_eigenpairs": "measurement",
     "trace_estimate": "measurement",
     "train": "training",
@@ -122,6 +123,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.applications import compression_plan as compression_plan
     from hessmap.applications import influence as influence
     from hessmap.applications import pruning_plan as pruning_plan
+    from hessmap.applications import step_report as step_report
     from hessmap.certificates import Certificate as Certificate
     from hessmap.certificates import certify as certify
     from hessmap.certificates import certify_from_data as certify_from_data

@@ -12,12 +12,18 @@ from hessmap.applications.influence import (
     linear_datamodelling_score,
     retraining_effects,
 )
+from hessmap.applications.preconditioners import PreconditionedHessian, Preconditioner
 from hessmap.applications.pruning import pruning_plan
+from hessmap.applications.step_report import STEP_QUANTITIES, StepName, step_report
 
 __all__ = [
+    "STEP_QUANTITIES",
     "DatamodellingScore",
     "InfluenceScores",
+    "PreconditionedHessian",
+    "Preconditioner",
     "RetrainingEffects",
+    "StepName",
     "compression_plan",
     "influence",
     "linear_datamodelling_score",
@@ -25,4 +31,5 @@ __all__ = [
     "quantise",
     "quantised_parameters",
     "retraining_effects",
+    "step_report",
 ]

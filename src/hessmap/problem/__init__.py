@@ -32,6 +32,7 @@ from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart
 from hessmap.problem.model import private_copy
 from hessmap.problem.objective import Objective
 from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem, require_samples
+from hessmap.problem.random_state import preserved_random_state
 from hessmap.problem.samples import Batch, HeldSamples, all_samples
 from hessmap.problem.sequential import DenseLayer, activation_derivatives, as_mlp, flat_inputs, tensor_inputs
 from hessmap.problem.trace import Recorder, perturbed_pass, recording_of, replay
@@ -76,6 +77,7 @@ __all__ = [
     "num_rows",
     "outputs_and_vjp",
     "perturbed_pass",
+    "preserved_random_state",
     "private_copy",
     "recording_of",
     "replay",

@@ -5,6 +5,7 @@ What is differentiated, with what: a model, a loss and data, frozen at the momen
 from __future__ import annotations
 
 import copy
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -196,6 +197,7 @@ class Problem:
         seed: int = 0,
         num_draws: int = 1,
     ) -> None:
+        self._original = weakref.ref(model) if isinstance(model, nn.Module) else None
         penalty = number_or_none(l2)
         is_penalty = penalty is not None and 0 <= penalty < float("inf")
         require(is_penalty, "l2 must be finite and not negative", f"got {short_text(l2)}")
@@ -285,6 +287,11 @@ class Problem:
         drawn = [] if seeds is None else [f"the random numbers of {len(seeds)} draws are fixed (randomness='fixed')"]
         found = (*frozen.copy_notes, note, *drawn, *frozen.format_notes, *first.notes, *sorted(frozen.seen))
         return tuple(dict.fromkeys(found))
+
+    @property
+    def original_model(self) -> nn.Module | None:
+        """The user's model of which this problem has a copy; None once it no longer exists."""
+        return None if self._original is None else self._original()
 
     @property
     def is_objective(self) -> bool:

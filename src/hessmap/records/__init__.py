@@ -92,6 +92,7 @@ from hessmap.records.spectra import (
     Spectrum,
     SubspaceOverlap,
 )
+from hessmap.records.steps import LayerTerms, StepQuantity, StepReport
 from hessmap.records.store import (
     DEFAULT_STORE,
     MapOptions,
@@ -175,6 +176,7 @@ __all__ = [
     "LayerCurvature",
     "LayerPruning",
     "LayerRepresentation",
+    "LayerTerms",
     "LearningCheck",
     "LearningCoefficient",
     "LearningCoefficientEstimate",
@@ -211,6 +213,8 @@ __all__ = [
     "SideTruth",
     "SpectralEstimate",
     "Spectrum",
+    "StepQuantity",
+    "StepReport",
     "Store",
     "StoredMap",
     "SubspaceOverlap",

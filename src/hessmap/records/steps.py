@@ -1,0 +1,152 @@
+"""A step of an optimiser, before it is taken: the curvature that it meets and the change of the loss that it makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hessmap.records.provenance import Provenance
+from hessmap.records.record import Record
+from hessmap.records.spectra import number_with_error
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepQuantity(Record):
+    """A number with its uncertainty.
+
+    ``error_kind`` is what ``error`` means: "exact" (computed from hyperparameters, 0), "rounding" (of the number format
+    or of finite differences), "residual" (an eigenvalue of the matrix is within it), "standard_error" (over
+    mini-batches; inf for a single one) or "bracket" (half of the interval that contains the number). ``converged`` is
+    False for an eigenvalue whose iteration ended early.
+    """
+
+    value: float
+    error: float
+    error_kind: str
+    converged: bool = True
+
+    def __float__(self) -> float:
+        return self.value
+
+    @property
+    def with_error(self) -> str:
+        """The value for people, with the errors that are not rounding."""
+        shown = self.error if self.error_kind in ("standard_error", "bracket", "residual") else 0.0
+        if shown < 1e-4 * abs(self.value):
+            shown = 0.0
+        return f"{self.value:.3g} (one batch)" if np.isinf(shown) else number_with_error(self.value, shown)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerTerms(Record):
+    """u^T H u of a step u, split over layers.
+
+    ``pairs[i, j]`` is u_i^T H_ij u_j of the layers i and j, symmetric; the sum of all entries is u^T H u. ``terms[i]``
+    is the sum of row i: the term of the layer itself and its half of every pair. ``pairs`` is None where there are more
+    layers than products were allowed. ``error`` bounds the asymmetry that was removed from ``pairs``.
+    """
+
+    names: tuple[str, ...]
+    terms: Floats
+    pairs: Floats | None
+    error: float
+
+    @property
+    def total(self) -> float:
+        """u^T H u."""
+        return float(self.terms.sum())
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepReport(Record):
+    """What the next step of an optimiser will do to the loss, each number with its uncertainty, None where undefined.
+
+    ``preconditioned_sharpness`` is the largest eigenvalue of P^-1/2 (H + W) P^-1/2 with the preconditioner P of the
+    step and the coupled weight decay W; above ``stability_threshold`` (``threshold_formula``) the step is unstable
+    along its eigenvector. ``batch_sharpness`` is the mean of g^T H g / g^T g over mini-batches, each with its own
+    gradient and Hessian; ``gradient_noise_scale`` is the variance of the samples' gradients over the squared norm of
+    their mean. ``directional_sharpness`` is u^T H u / u^T u along the step u, and ``layer_terms`` its numerator by
+    layers. ``first_order_change`` is g^T u, ``predicted_change`` g^T u + u^T H u / 2, ``measured_change`` the
+    difference of two evaluations of the loss. ``critical_learning_rate`` is the smallest learning rate found at which
+    the step raises the loss. All are of the problem's data. ``num_passes`` counts evaluations of the loss.
+    """
+
+    optimizer: str
+    learning_rate: float | None
+    risk: float
+    gradient_norm: float
+    step_norm: float
+    sharpness: StepQuantity | None
+    preconditioned_sharpness: StepQuantity | None
+    stability_threshold: StepQuantity | None
+    threshold_formula: str | None
+    batch_sharpness: StepQuantity | None
+    gradient_noise_scale: StepQuantity | None
+    directional_sharpness: StepQuantity | None
+    layer_terms: LayerTerms | None
+    first_order_change: StepQuantity | None
+    predicted_change: StepQuantity | None
+    measured_change: StepQuantity | None
+    critical_learning_rate: StepQuantity | None
+    batch_size: int | None
+    num_batches: int
+    num_samples: int
+    num_products: int
+    num_passes: int
+    seed: int
+    notes: tuple[str, ...]
+    provenance: Provenance | None = field(default=None, compare=False)
+    summary_fields: ClassVar[tuple[str, ...]] = (
+        "optimizer",
+        "learning_rate",
+        "sharpness_text",
+        "threshold_text",
+        "change_text",
+    )
+
+    @property
+    def stability_ratio(self) -> float | None:
+        """Preconditioned sharpness over the stability threshold: above 1 the step is unstable."""
+        if self.preconditioned_sharpness is None or self.stability_threshold is None:
+            return None
+        return self.preconditioned_sharpness.value / self.stability_threshold.value
+
+    @property
+    def is_stable(self) -> bool | None:
+        """Whether the preconditioned sharpness is below the stability threshold; None where one is undefined."""
+        return None if self.stability_ratio is None else self.stability_ratio < 1
+
+    @property
+    def sharpness_text(self) -> str:
+        """The preconditioned sharpness, or the sharpness where there is none."""
+        shown = self.preconditioned_sharpness or self.sharpness
+        name = "preconditioned sharpness" if self.preconditioned_sharpness is not None else "sharpness"
+        return "not measured" if shown is None else f"{name} {shown.with_error}"
+
+    @property
+    def threshold_text(self) -> str:
+        """The stability threshold, and the sharpness as a part of it."""
+        if self.stability_threshold is None:
+            return "no threshold"
+        ratio = "" if self.stability_ratio is None else f" ({self.stability_ratio:.3g} of it reached)"
+        return f"{self.stability_threshold.value:.4g}{ratio}"
+
+    @property
+    def change_text(self) -> str:
+        """The change of the loss."""
+        predicted, measured = self.predicted_change, self.measured_change
+        parts = [f"predicted {predicted.value:.3g}"] if predicted is not None else []
+        parts += [f"measured {measured.value:.3g}"] if measured is not None else []
+        return ", ".join(parts) or "not measured"
+
+    def __repr__(self) -> str:
+        rate = "" if self.learning_rate is None else f", lr {self.learning_rate:g}"
+        first = f"StepReport({self.optimizer}{rate}: {self.sharpness_text}, threshold {self.threshold_text},"
+        critical = self.critical_learning_rate
+        last = "" if critical is None else f"; critical lr {critical.with_error}"
+        return f"{first}\n           loss {self.risk:.4g}, change {self.change_text}{last})"
