@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from harness import environment, write
+from scipy.stats import spearmanr
 from sharpness_of_resnet import resnet18
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -29,6 +31,15 @@ import character_gpt
 RUNS = Path("hessmap-runs")
 WIDTH, IMAGES, EPOCHS, BATCH = 16, 10_000, 40, 128
 GPT_STEPS = 4_000
+RESNET_SAMPLES, GPT_SAMPLES = 512, 256
+BITS = (2, 3, 4, 8)
+PREDICTIONS = {
+    "gradient and block": ("gradient_term", "block_term"),
+    "gradient and diagonal": ("gradient_term", "diagonal_term"),
+    "block": ("block_term",),
+    "diagonal": ("diagonal_term",),
+    "squared step": ("squared_step",),
+}
 
 
 def photographs(count: int, split: str = "train") -> tuple[Tensor, Tensor]:
@@ -103,14 +114,86 @@ def train_gpt() -> tuple[nn.Module, dict[str, Any]]:
     return model, {"steps": GPT_STEPS, "last_loss": float(loss.detach())}
 
 
+def problem_of(network: str) -> tuple[hm.Problem, dict[str, Any]]:
+    """The trained network on samples of its training set."""
+    stored = torch.load(RUNS / f"compression_{network}.pt", weights_only=True)
+    if network == "resnet":
+        model, data = resnet18(WIDTH), photographs(RESNET_SAMPLES)
+    else:
+        model = character_gpt.CharacterGPT(len(character_gpt.alphabet))
+        data = character_gpt.sequences(GPT_SAMPLES, torch.Generator().manual_seed(5))
+    model.load_state_dict(stored["state"])
+    dtype = torch.float32 if network == "resnet" else torch.float64
+    return hm.Problem(model, "cross_entropy", *data, dtype=dtype), stored["training"]
+
+
+def case_of(network: str, per: str) -> dict[str, Any]:
+    """Costs of all layers and widths, and their rank correlations with what was measured."""
+    problem, training = problem_of(network)
+    block = hm.compression_plan(problem, BITS, 4, per=per)  # type: ignore[arg-type]
+    diagonal = hm.compression_plan(problem, BITS, 4, per=per, prediction="diagonal", measure=False)  # type: ignore[arg-type]
+    rows = []
+    for layer, other in zip(block.layers, diagonal.layers, strict=True):
+        for cost, rough in zip(layer.costs, other.costs, strict=True):
+            rows.append(
+                {
+                    "layer": layer.name,
+                    "bits": cost.bits,
+                    "measured": cost.measured_increase,
+                    "gradient_term": cost.gradient_term,
+                    "block_term": cost.curvature_term,
+                    "diagonal_term": rough.curvature_term,
+                    "squared_step": cost.step_norm**2,
+                }
+            )
+    return {
+        "network": network,
+        "per": per,
+        "training": training,
+        "num_parameters": problem.num_parameters,
+        "num_layers": len(block.layers),
+        "num_samples": problem.num_samples,
+        "risk": block.risk,
+        "gradient_norm": block.gradient_norm,
+        "diagonal_error": diagonal.diagonal_error,
+        "rank_correlation": {
+            name: {str(bits): correlation(rows, parts, bits) for bits in (*BITS, "all")}
+            for name, parts in PREDICTIONS.items()
+        },
+        "plan": {
+            "bits": block.chosen_bits,
+            "used_mean_bits": block.used_mean_bits,
+            "separate_increase": block.separate_increase,
+            "joint_increase": block.joint_increase,
+            "measured_increase": block.measured_increase,
+            "uniform_bits": block.uniform_bits,
+            "uniform_measured_increase": block.uniform_measured_increase,
+        },
+        "costs": rows,
+    }
+
+
+def correlation(rows: list[dict[str, Any]], parts: tuple[str, ...], bits: int | str) -> float:
+    """Spearman correlation over the layers (and widths) of the sum of some terms with the measured increase."""
+    chosen = [row for row in rows if bits in ("all", row["bits"])]
+    predicted = [sum(row[part] for part in parts) for row in chosen]
+    return round(float(spearmanr(predicted, [row["measured"] for row in chosen]).statistic), 4)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("work", choices=("train", "measure"))
     parser.add_argument("network", choices=("resnet", "gpt"))
     options = parser.parse_args()
     RUNS.mkdir(exist_ok=True)
-    path = RUNS / f"compression_{options.network}.pt"
     if options.work == "train":
-        model, about = train_resnet() if options.network == "resnet" else train_gpt()
-        torch.save({"state": model.state_dict(), "training": about}, path)
+        trained, about = train_resnet() if options.network == "resnet" else train_gpt()
+        path = RUNS / f"compression_{options.network}.pt"
+        torch.save({"state": trained.state_dict(), "training": about}, path)
         print(about, "written to", path)
+    else:
+        where = environment()
+        cases = [case_of(options.network, per) for per in ("channel", "tensor")]
+        for case in cases:
+            print(case["network"], case["per"], case["rank_correlation"], case["plan"])
+        write(f"compression_costs_{options.network}", where, cases)

@@ -97,6 +97,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "sparsity": 0.5,
         "seed": 0,
     },
+    "curvature_projection": lambda: {"problem": problem(), "layer": "0", "keep": 0.5, "curvature": "kfac"},
     "density_estimate": lambda: {"matrix": hm.loss_hessian(problem()), "num_steps": 4, "num_probes": 2, "seed": 0},
     "describe": lambda: {"module": network()},
     "effective_dimension": lambda: {"matrix": np.eye(3), "epsilon": 0.1},
@@ -115,6 +116,14 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "layer_names": lambda: {"problem": problem()},
     "learning_coefficient": lambda: {"network": hm.FullyConnected((3, 2, 2)), "rank": 1},
     "loss_hessian": lambda: {"problem": problem()},
+    "loss_plane": lambda: {
+        "problem": problem(),
+        "directions": "random",
+        "dimensions": 1,
+        "extent": 0.1,
+        "num_points": 3,
+        "seed": 0,
+    },
     "map": lambda: {"model": network(), "data": (INPUTS, LABELS), "loss": "cross_entropy", "seed": 0},
     "numerical_rank": lambda: {"matrix": np.eye(3), "scale": 1.0, "relative_tolerance": 1e-6},
     "outer_product_hessian": lambda: {"problem": problem()},
@@ -179,7 +188,7 @@ ODD: dict[str, Callable[[], Any]] = {
 }
 
 
-ENDLESS = {("train", "epochs", "huge")}
+ENDLESS = {("train", "epochs", "huge"), ("loss_plane", "num_points", "huge")}
 
 
 @pytest.mark.parametrize("name", CALLS)

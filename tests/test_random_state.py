@@ -96,6 +96,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "kronecker_curvature": lambda: hm.kronecker_curvature(problem()),
     "kronecker_error": lambda: hm.kronecker_error(problem(), hm.kronecker_curvature(problem())),
     "compression_plan": lambda: hm.compression_plan(problem(), (2, 4), 3, prediction="diagonal", sparsity=0.5),
+    "loss_plane": lambda: [hm.loss_plane(problem(), kind, num_points=3) for kind in ("sharpest", "random")],
+    "curvature_projection": lambda: hm.curvature_projection(problem(), "0"),
     "pruning_plan": lambda: hm.pruning_plan(problem(), 0.5, "obs"),
     "as_operator": lambda: hm.as_operator(lambda vector: 2 * vector, 3) @ torch.ones(3, dtype=torch.float64),
     "ggn": lambda: hm.ggn(problem()).to_dense(),

@@ -27,6 +27,7 @@ _HOME_OF = {
     "certify_from_data": "certificates",
     "compare_maps": "maps.comparison",
     "compression_plan": "applications",
+    "curvature_projection": "applications",
     "density_estimate": "measurement",
     "describe": "networks",
     "distributed": "hessians",
@@ -49,6 +50,7 @@ _HOME_OF = {
     "learning_coefficient": "theory",
     "load": "records",
     "loss_hessian": "hessians",
+    "loss_plane": "applications",
     "map": "maps.curvature_map",
     "next_token": "losses",
     "numerical_rank": "measurement",
@@ -121,7 +123,9 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import theory as theory
     from hessmap import training as training
     from hessmap.applications import compression_plan as compression_plan
+    from hessmap.applications import curvature_projection as curvature_projection
     from hessmap.applications import influence as influence
+    from hessmap.applications import loss_plane as loss_plane
     from hessmap.applications import pruning_plan as pruning_plan
     from hessmap.applications import step_report as step_report
     from hessmap.certificates import Certificate as Certificate

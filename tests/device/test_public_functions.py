@@ -6,6 +6,7 @@ refuses a model must refuse it on both, in the same sentence.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,14 @@ def costs_of(plan: hm.records.CompressionPlan) -> list[float]:
     return [*both, plan.joint_increase, plan.measured_increase]
 
 
+def halved(model: nn.Module) -> nn.Module:
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(0.5)
+    return other
+
+
 def tracked(problem: hm.Problem) -> list[Any]:
     """The curvature of a model before and after a step of its weights."""
     model, data = problem.model, (problem.samples.first[0], problem.samples.first[1])
@@ -132,6 +141,9 @@ CALLS: dict[str, Callable[[hm.Problem], Any]] = {
     "kronecker_curvature": lambda problem: hm.kronecker_curvature(problem) @ ones(problem),
     "compression_plan": lambda problem: costs_of(hm.compression_plan(problem, (3, 6), 4, sparsity=0.5)),
     "pruning_plan": lambda problem: hm.pruning_plan(problem, 0.3, "obs").scores,
+    "curvature_projection": lambda problem: hm.curvature_projection(problem, last_layer(problem)).parts[0].kept,
+    "loss_plane": lambda problem: hm.loss_plane(problem, "random", num_points=3).loss,
+    "line to another model": lambda problem: hm.loss_plane(problem, halved(problem.model), num_points=3).loss,
     "logit_gradients": lambda problem: logit_gradients(problem, last_layer(problem)).means,
     "downstream_weights": lambda problem: downstream_weights(problem, hm.layer_names(problem)[0]).derivatives,
     "mean_output_hessian": mean_output_hessian,

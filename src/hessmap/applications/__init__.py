@@ -12,7 +12,9 @@ from hessmap.applications.influence import (
     linear_datamodelling_score,
     retraining_effects,
 )
+from hessmap.applications.loss_plane import filter_normalised_directions, loss_plane
 from hessmap.applications.preconditioners import PreconditionedHessian, Preconditioner
+from hessmap.applications.projection import curvature_projection
 from hessmap.applications.pruning import pruning_plan
 from hessmap.applications.step_report import STEP_QUANTITIES, StepName, step_report
 
@@ -25,8 +27,11 @@ __all__ = [
     "RetrainingEffects",
     "StepName",
     "compression_plan",
+    "curvature_projection",
+    "filter_normalised_directions",
     "influence",
     "linear_datamodelling_score",
+    "loss_plane",
     "pruning_plan",
     "quantise",
     "quantised_parameters",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import isfinite, prod
@@ -53,9 +53,16 @@ Look = Callable[[Inputs, Tensor, Tensor, Tensor], None]  # at inputs, targets, o
 
 
 @torch.no_grad()
-def risk_value(problem: Problem, look: Look | None = None, parameters: Tensor | None = None) -> float:
-    """The weighted sum of losses, and the penalty, at the problem's or other parameters; ``look`` gets every batch."""
-    named = problem.named if parameters is None else problem.unflatten(parameters)
+def risk_value(
+    problem: Problem,
+    look: Look | None = None,
+    parameters: Tensor | None = None,
+    buffers: Mapping[str, Tensor] | None = None,
+) -> float:
+    """The weighted sum of losses, and the penalty, at the problem's or other parameters and buffers.
+
+    ``look`` gets every batch."""
+    named = {**(problem.named if parameters is None else problem.unflatten(parameters)), **(buffers or {})}
     total = problem.l2 * float((problem.parameters if parameters is None else parameters).square().sum())
     for inputs, targets, weights in problem.batches(PASS):
         outputs = problem.forward(named, inputs).detach()  # a model may take gradients of its own
@@ -436,11 +443,12 @@ class Problem:
             found.append(self.loss.gradient(outputs, targets).detach())
         return torch.cat(found)
 
-    def risk(self, parameters: Tensor | None = None) -> float:
+    def risk(self, parameters: Tensor | None = None, buffers: Mapping[str, Tensor] | None = None) -> float:
         """Mean loss over the data.
 
         Args:
             parameters: Flat parameters in the order of ``layout`` at which the loss is evaluated. Default: the model's.
+            buffers: Buffers of the model by name (running statistics of batch norm) to use in place of its own.
 
         Returns:
             The risk, with the penalty of ``l2``.
@@ -449,12 +457,12 @@ class Problem:
             InvalidInput: If ``parameters`` is not a vector of the problem's size.
         """
         if parameters is None:
-            return risk_value(self)
+            return risk_value(self, buffers=buffers)
         must = f"parameters must be a flat tensor of {self.num_parameters} entries"
         is_flat = isinstance(parameters, Tensor) and tuple(parameters.shape) == (self.num_parameters,)
         got = f"shape {tuple(parameters.shape)}" if isinstance(parameters, Tensor) else f"a {type(parameters).__name__}"
         require(is_flat, must, f"got {got}")
-        return risk_value(self, parameters=parameters.detach().to(self.parameters))
+        return risk_value(self, parameters=parameters.detach().to(self.parameters), buffers=buffers)
 
     def gradient(self) -> Tensor:
         """Gradient of the risk, flat."""

@@ -61,6 +61,8 @@ from hessmap.records.maps import (
     change,
     whole_of,
 )
+from hessmap.records.planes import LossBarrier, LossPlane
+from hessmap.records.projection import CurvatureProjection, ProjectedWeight
 from hessmap.records.provenance import Provenance, data_hash, provenance
 from hessmap.records.ranks import (
     PARTS,
@@ -149,6 +151,7 @@ __all__ = [
     "CostBound",
     "CountTruth",
     "CurvatureMap",
+    "CurvatureProjection",
     "CurvatureSpread",
     "CurvatureTrack",
     "DataRankMeasurement",
@@ -181,6 +184,8 @@ __all__ = [
     "LearningCoefficient",
     "LearningCoefficientEstimate",
     "LinearSolution",
+    "LossBarrier",
+    "LossPlane",
     "MapComparison",
     "MapIdentity",
     "MapOptions",
@@ -194,6 +199,7 @@ __all__ = [
     "Part",
     "PartChange",
     "PartCurvature",
+    "ProjectedWeight",
     "Provenance",
     "PruningPlan",
     "QuantisationCost",
