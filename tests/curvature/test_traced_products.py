@@ -104,7 +104,7 @@ def test_batches_of_one_size_weights_and_some_parameters() -> None:
     given = model_problem(
         "LSTM", compile=True, weights=torch.rand(13, dtype=torch.float64), parameters=["recurrent.weight_hh_l0", "head"]
     )
-    given._found_once["bytes_per_sample"] = traced_products.batch_bytes(given) // 5
+    given._cache["bytes_per_sample"] = traced_products.batch_bytes(given) // 5
     given.memory_budget = 2**40
     batches = traced_products._batches(given, traced_products._num_batches(given))
     assert [len(targets) for _, targets, _ in batches] == [5, 5, 5]
@@ -187,7 +187,7 @@ def test_streamed_data_and_small_budgets_keep_to_the_plain_way() -> None:
     model, inputs = build().double(), data().double()
     streamed = hm.Problem(model, "cross_entropy", [(inputs, torch.arange(13) % 3)], compile=True)
     tight = hm.Problem(model, "cross_entropy", inputs, torch.arange(13) % 3, compile=True, memory_budget=2**20)
-    tight._found_once["bytes_per_sample"] = 2**17
+    tight._cache["bytes_per_sample"] = 2**17
     for given, reason in ((streamed, "the data are streamed"), (tight, "more than half of the memory budget")):
         hm.loss_hessian(given) @ torch.ones(given.num_parameters, dtype=torch.float64)
         assert any(f"not traced, {reason}" in note or reason in note for note in given.notes), given.notes

@@ -327,7 +327,7 @@ def _compiled(problem: Problem, graph: FoldedGraph) -> tuple[Callable[..., Any] 
             return None, f"the compiler failed, {type(error).__name__}"
         return function, ""
 
-    return problem.find_once(f"compiled {graph.signature}", compile_graph)
+    return problem.cached(f"compiled {graph.signature}", compile_graph)
 
 
 def _product(graph: FoldedGraph, function: Callable[..., Any] | None) -> RowProduct:

@@ -58,6 +58,7 @@ class Hessian(SymmetricOperator):
         self.dtype, self.device = problem.parameters.dtype, problem.device
         self._products = BlockProducts(problem, part)
         self._kept: DenseHessian | None = None
+        self._is_checked = False
         self._dense_notes: tuple[str, ...] = ()
 
     @property
@@ -122,8 +123,9 @@ class Hessian(SymmetricOperator):
 
     def matmat(self, vectors: Tensor) -> Tensor:
         with twice_differentiable():
-            if self.problem.products == "auto":
+            if self.problem.products == "auto" and not self._is_checked:
                 require_symmetric_products(self.problem, self.part)
+                self._is_checked = True
             return self._products(vectors)
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
@@ -225,7 +227,7 @@ def functional_hessian(problem: Problem) -> Hessian:
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     products = BlockProducts(problem, "loss", ("mlp", "autograd"))
-    return problem.find_once("loss_norm", lambda: spectral_norm(products, problem.num_parameters))
+    return problem.cached("loss_norm", spectral_norm, products, problem.num_parameters)
 
 
 def fisher(problem: Problem) -> Hessian:

@@ -136,6 +136,7 @@ class BlockProducts:
         self.kind = kind
         self._allowed = allowed
         self._kept: list[RowProduct] | None = None
+        self._is_checked = False
 
     @cached_property
     @torch.inference_mode(False)
@@ -149,7 +150,9 @@ class BlockProducts:
         problem = self.problem
         if problem.products == "finite_difference":
             return self._by_differences(vectors)
-        require_true_derivatives(problem)
+        if not self._is_checked:
+            require_true_derivatives(problem)
+            self._is_checked = True
         point = problem.parameters
         rows = vectors.T.to(point.device, point.dtype).contiguous()
         rows = rows.clone() if rows.is_inference() else rows

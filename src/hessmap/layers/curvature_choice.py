@@ -121,7 +121,7 @@ def choose_curvature(problem: Problem, layer: Layer) -> CurvatureChoice:
     one autograd product on a few samples, to 1e-10 relative; a difference means that a use of its weight was missed.
     """
     key = f"curvature of layer '{layer.name}', bias {layer.with_bias}"
-    return problem.find_once(key, lambda: _choose_curvature(problem, layer))
+    return problem.cached(key, _choose_curvature, problem, layer)
 
 
 @torch.inference_mode(False)

@@ -8,7 +8,7 @@ How many bytes a sample takes while a model is differentiated twice, counted whe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -101,31 +101,32 @@ def has_slow_convolutions(problem: Problem) -> bool:
 def may_be_rewritten(problem: Problem) -> bool:
     """Whether a product with the operations rewritten for speed agrees with autograd of the model as it is, on two
     samples: a model may read the strides of what a convolution returns. Found once for a problem."""
+    return problem.cached("operations may be rewritten", _rewritten_products_agree, problem)
 
-    @torch.inference_mode(False)
-    def agrees() -> bool:
-        if problem.device.type != "cpu":
-            return False
-        few = next(iter(problem.batches(2)))
-        row = random_vector(problem.num_parameters)[None].to(problem.parameters)
 
-        @cache
-        def outputs(fast: bool) -> Tensor:
-            with torch.no_grad():
-                return problem.forward(problem.named, few[0], fast=fast)
+@torch.inference_mode(False)
+def _rewritten_products_agree(problem: Problem) -> bool:
+    if problem.device.type != "cpu":
+        return False
+    few = next(iter(problem.batches(2)))
+    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    outputs: dict[bool, Tensor] = {}
 
-        def product(fast: bool) -> Tensor:
-            return loss_product(BatchGraph(problem, few, together=False, fast=fast))(row)
+    def note(error: Exception) -> None:
+        problem.count_fallback("convolutions and batch norms are torch's own, which are slower", error)
 
-        def note(error: Exception) -> None:
-            problem.count_fallback("convolutions and batch norms are torch's own, which are slower", error)
+    def evaluated(fast: bool) -> Tensor:
+        with torch.no_grad():
+            outputs[fast] = problem.forward(problem.named, few[0], fast=fast)
+        return outputs[fast]
 
-        if not checked_shortcut(lambda: outputs(True), lambda: outputs(False), note):
-            return False
-        is_same = torch.equal(outputs(True), outputs(False))  # nothing to rewrite
-        return is_same or checked_shortcut(lambda: product(True), lambda: product(False), note)
+    def product(fast: bool) -> Tensor:
+        return loss_product(BatchGraph(problem, few, together=False, fast=fast))(row)
 
-    return problem.find_once("operations may be rewritten", agrees)
+    if not checked_shortcut(partial(evaluated, True), partial(evaluated, False), note):
+        return False
+    is_same = torch.equal(outputs[True], outputs[False])  # nothing to rewrite
+    return is_same or checked_shortcut(partial(product, True), partial(product, False), note)
 
 
 def vjp_rows(
@@ -265,22 +266,22 @@ _ROUGHLY = 100  # copies of what enters and leaves a model, where autograd's can
 
 def bytes_per_sample(problem: Problem) -> int:
     """What autograd keeps of one more sample for the gradient and for its derivative; counted once per problem."""
+    return problem.cached("bytes_per_sample", _count_bytes_per_sample, problem)
 
-    @torch.inference_mode(False)
-    def count() -> int:
-        inputs, targets, weights = next(iter(problem.batches(2)))
-        try:
-            both = _saved_bytes(problem, inputs, targets, weights)
-        except RuntimeError as error:
-            if "saved tensor hooks" not in str(error):
-                raise
-            # A model that calls torch.func.grad itself does not let the tensors be counted.
-            entering = sum(tensor[0].numel() for _, tensor in tensors_with_paths(inputs))
-            return max(_MIN_BYTES, _ROUGHLY * problem.dtype.itemsize * (entering + problem.output_dim))
-        one = _saved_bytes(problem, take_rows(inputs, slice(1)), targets[:1], weights[:1]) if len(targets) > 1 else 0
-        return max(_MIN_BYTES, both - one)
 
-    return problem.find_once("bytes_per_sample", count)
+@torch.inference_mode(False)
+def _count_bytes_per_sample(problem: Problem) -> int:
+    inputs, targets, weights = next(iter(problem.batches(2)))
+    try:
+        both = _saved_bytes(problem, inputs, targets, weights)
+    except RuntimeError as error:
+        if "saved tensor hooks" not in str(error):
+            raise
+        # A model that calls torch.func.grad itself does not let the tensors be counted.
+        entering = sum(tensor[0].numel() for _, tensor in tensors_with_paths(inputs))
+        return max(_MIN_BYTES, _ROUGHLY * problem.dtype.itemsize * (entering + problem.output_dim))
+    one = _saved_bytes(problem, take_rows(inputs, slice(1)), targets[:1], weights[:1]) if len(targets) > 1 else 0
+    return max(_MIN_BYTES, both - one)
 
 
 def batch_bytes(problem: Problem) -> int:

@@ -244,16 +244,16 @@ def require_separate_rows(problem: Problem, pair: tuple[Inputs, Tensor], outputs
 
 
 @torch.no_grad()
-def require_separate_halves(problem: Problem, batch: Batch) -> None:
-    """The samples of a batch have the same outputs in two parts of it; and some of those of a last batch, which is not
-    full, among themselves."""
+def require_separate_samples(problem: Problem, batch: Batch, outputs: Tensor | None = None) -> None:
+    """The samples of a batch have the same outputs in two parts of it as in the whole, whose ``outputs`` may be given;
+    and so have some of those of a last batch, which is not full."""
     inputs, targets, _ = batch
     count, half = len(targets), (len(targets) // 2) | 1  # the sizes of both parts are odd if that of the whole is even
     if count < 2:
         return
-    together = problem.forward(problem.named, inputs).detach()
+    whole = problem.forward(problem.named, inputs).detach() if outputs is None else outputs
     parts = [problem.forward(problem.named, take_rows(inputs, part)) for part in (slice(half), slice(half, None))]
-    if not _rows_agree(torch.cat(parts), together, together, problem.narrowest_format or problem.dtype):
+    if not _rows_agree(torch.cat(parts), whole, whole, problem.narrowest_format or problem.dtype):
         raise coupled_samples(count)
     left = problem.num_samples % count
     if problem.samples.is_held and left:

@@ -24,8 +24,8 @@ from torch.utils.checkpoint import CheckpointError
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
 from hessmap.linalg import has_float64, is_out_of_memory, random_vector, to_host, widest_dtype
 from hessmap.losses import FunctionLoss
-from hessmap.problem.autograd import PRODUCTS, BatchGraph, may_be_rewritten, samples_in_use
-from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_halves
+from hessmap.problem.autograd import PRODUCTS, BatchGraph, bytes_per_sample, may_be_rewritten, samples_in_use
+from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_samples
 from hessmap.problem.data import move_to, take_rows
 from hessmap.problem.evaluation import Operation, is_raised_in_torch, tensors_among
 from hessmap.problem.samples import Batch
@@ -81,7 +81,8 @@ def require_symmetric_products(problem: Problem, part: str) -> None:
     A function whose derivative hides its own derivative (``once_differentiable``, an embedding that scales its gradient
     by frequency) makes products that belong to no second derivative.
     """
-    problem.find_once(f"symmetry of {part}", lambda: _require_symmetric(problem, part))
+    may_be_rewritten(problem)
+    problem.cached(f"symmetry of {part}", _require_symmetric, problem, part)
 
 
 @torch.inference_mode(False)
@@ -155,18 +156,20 @@ def require_true_derivatives(problem: Problem) -> None:
     """Second derivatives of outputs and loss are the derivatives of the first ones, or the model is refused; where
     already the first ones are not those of the outputs, a note says so. Samples do not see each other in a batch of
     the size that products take."""
-    problem.find_once("derivatives against differences", lambda: _require_true(problem))
+    bytes_per_sample(problem)  # before the check, which takes batches of as many samples as fit
+    problem.cached("derivatives against differences", _require_true, problem)
 
 
 def _require_true(problem: Problem) -> bool:
     size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
     batch = next(iter(problem.batches(size)))
     may_be_rewritten(problem)  # asked before casts are left out
-    if not is_known:
-        require_separate_halves(problem, batch)
-    if _is_precise(problem, batch):
+    is_precise = _is_precise(problem, batch)
+    if not is_known and not (is_precise and problem.narrowest_format is None):
+        require_separate_samples(problem, batch)
+    if is_precise:
         with _without_casts(problem):
-            told = not is_known and _check(problem, batch, torch.float64)
+            told = not is_known and _check(problem, batch, torch.float64, is_whole=problem.narrowest_format is None)
             if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
                 count = min(_SPREAD, max(_FEWER[0], size // _PARTS))
                 _check_some(problem, batch, count, torch.float64)
@@ -263,17 +266,22 @@ def _check_in_double(problem: Problem, count: int) -> None:
         return
     batch = move_to(problem.few_samples(count), problem.device, torch.float64)
     twin = problem.in_double_precision()
-    twin.find_once("operations may be rewritten", lambda: False)
+    twin.cached("operations may be rewritten", bool)
     if _is_precise(twin, batch):
         with _without_casts(twin):
             _check(twin, batch, torch.float64)
 
 
-def _check(problem: Problem, batch: Batch, number_format: torch.dtype) -> bool:
-    """Refuse second derivatives that differences contradict, and note first ones; whether they told something."""
+def _check(problem: Problem, batch: Batch, number_format: torch.dtype, is_whole: bool = False) -> bool:
+    """Refuse second derivatives that differences contradict, and note first ones; whether they told something.
+
+    With ``is_whole`` the outputs of the batch, which are computed for this, are also compared with those of a part.
+    """
     if HIDDEN_NOTE in problem.notes:  # then the second ones are not those of any function
+        if is_whole:
+            require_separate_samples(problem, batch)
         return True
-    line = _Line(problem, batch, _TRUST[number_format])
+    line = _Line(problem, batch, _TRUST[number_format], is_whole)
     if line.is_true_once() is False:
         problem.add_note(HIDDEN_NOTE)
         return True
@@ -287,7 +295,7 @@ class _Line:
     """A random sum of outputs of some samples, along a random line of the parameters: the sum and its gradient, and
     what autograd finds for the derivatives of both along the line."""
 
-    def __init__(self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...]) -> None:
+    def __init__(self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...], is_whole: bool = False) -> None:
         self.problem, self.batch, self.trusts = problem, batch, trusts
         self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
         for name, row in _padding_rows(problem):  # torch takes them for constants
@@ -295,6 +303,8 @@ class _Line:
         self.point_size = _size(problem.parameters)
         self._sums: dict[float, float] = {}
         graph = BatchGraph(problem, batch, together=False)
+        if is_whole:
+            require_separate_samples(problem, batch, graph.outputs.detach())
         self.value_size = _norm(graph.outputs)
         with torch.enable_grad():
             roots = graph.gradient(self._noted_sum(graph, 0.0))

@@ -319,7 +319,7 @@ class Problem:
         self.narrowest_format = frozen.narrowest
         self.samples, self.loss, self.mass = data.samples, data.loss, data.mass
         self.num_parameters, self.num_samples = self.layout.size, self.samples.num_samples
-        self._found_once: dict[str, Any] = {}
+        self._cache: dict[str, Any] = {}
         self.__dict__.pop("parameters", None)  # of the model before
 
     @property
@@ -391,10 +391,11 @@ class Problem:
     def provenance(self) -> Provenance:
         return provenance(str(self.dtype).removeprefix("torch."), data_hash=self.data_hash, notes=self.notes)
 
-    def find_once(self, name: str, find: Callable[[], _Found]) -> _Found:
-        """What belongs to the problem and is costly to find: found at the first call, and kept."""
-        found: _Found = self._found_once[name] if name in self._found_once else find()
-        self._found_once[name] = found
+    def cached(self, key: str, compute: Callable[..., _Found], *arguments: Any) -> _Found:
+        """``compute(*arguments)`` at the first call with this key; the same result at later ones."""
+        if key not in self._cache:
+            self._cache[key] = compute(*arguments)
+        found: _Found = self._cache[key]
         return found
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
@@ -488,8 +489,8 @@ class Problem:
             return None
         if not bool(torch.isfinite(losses).all()):
             return None
-        for name in _CHECKED & self._found_once.keys():  # in float64, which tells more
-            single._found_once[name] = self._found_once[name]
+        for name in _CHECKED & self._cache.keys():  # in float64, which tells more
+            single._cache[name] = self._cache[name]
         return single
 
     @torch.inference_mode(False)

@@ -225,7 +225,7 @@ _AGREEMENT = 1e-3  # of the largest value: rounding in other company is far less
 
 def recording_of(problem: Problem) -> Recording:
     """The uses of a problem's parameters; found once per problem."""
-    return problem.find_once("recording", lambda: record(problem))
+    return problem.cached("recording", record, problem)
 
 
 @torch.inference_mode(False)
