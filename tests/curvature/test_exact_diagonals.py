@@ -14,12 +14,12 @@ from hessmap.hessians import diagonal as road
 from hessmap.hessians import exact_diagonal
 from hessmap.hessians import mlp as chain_products
 from hessmap.hessians.diagonal import GraphUse, mlp_diagonal
+from hessmap.hessians.mlp import DenseLayer, activation_derivatives
 from hessmap.hessians.operators import empirical_fisher, fisher
 from hessmap.layers import kronecker_approximation, layer_hessian
 from hessmap.linalg.operator import DenseOperator
 from hessmap.problem.autograd import BatchGraph
 from hessmap.problem.problem import Problem
-from hessmap.problem.sequential import DenseLayer, activation_derivatives
 
 PARTS = {"loss": hm.loss_hessian, "outer_product": hm.outer_product_hessian, "functional": hm.functional_hessian}
 UNTOLD = {

@@ -13,8 +13,8 @@ import hessmap as hm
 from hessmap.hessians import dense as engine
 from hessmap.hessians import mlp as chain_products
 from hessmap.hessians.dense import dense_hessian
+from hessmap.hessians.mlp import as_mlp
 from hessmap.hessians.products import BlockProducts
-from hessmap.problem.sequential import as_mlp
 
 PARTS = ("loss", "outer_product", "functional")
 

@@ -10,11 +10,10 @@ from torch import nn
 import hessmap as hm
 from hessmap.errors import UnsupportedNetwork
 from hessmap.functions import NetworkFunction, affine_layers, input_jacobians
+from hessmap.hessians.mlp import as_mlp
 from hessmap.maps.functions.bottleneck import balance
-from hessmap.networks import ACTIVATIONS, ActivationKind, FullyConnected, describe, parse_network
+from hessmap.networks import ACTIVATIONS, ActivationKind, FullyConnected, activation_kind, describe, parse_network
 from hessmap.networks.activations import OTHER_ELEMENTWISE
-from hessmap.networks.build import activation_kind
-from hessmap.problem import as_mlp
 from hessmap.theory import predict_ranks
 from hessmap.theory.polynomial import independent_rank
 

@@ -12,8 +12,8 @@ from torch.nn.modules.module import register_module_forward_hook
 import hessmap as hm
 from changed_layers import CASES, CHANGES, PLACES, doubled, hooked, made, parametrised
 from hessmap.errors import UnsupportedNetwork
+from hessmap.hessians.mlp import as_mlp
 from hessmap.networks import Rules, sequential_layers
-from hessmap.problem.sequential import as_mlp
 
 RULES = Rules("a plain sequence is wanted", "Look elsewhere")
 

@@ -22,7 +22,7 @@ from hessmap.exact.network import (
     layer_patches,
 )
 from hessmap.exact.rank import field_rank
-from hessmap.exact.reading import read_chain
+from hessmap.exact.reading import read_chain, tensor_inputs
 
 __all__ = [
     "Chain",
@@ -53,4 +53,5 @@ __all__ = [
     "read_chain",
     "require_outputs",
     "signs",
+    "tensor_inputs",
 ]

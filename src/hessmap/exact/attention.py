@@ -24,10 +24,10 @@ from hessmap.exact.field import FieldArray, Height, PrimeField, concatenate, fro
 from hessmap.exact.hessian import OutputDerivatives
 from hessmap.exact.network import Floats
 from hessmap.exact.random_data import drawn_derivatives, minus_sum
-from hessmap.exact.reading import RULES
+from hessmap.exact.reading import RULES, tensor_inputs
 from hessmap.linalg import require_memory
 from hessmap.networks import AttentionModule, SelfAttention, sequential_layers
-from hessmap.problem import Problem, tensor_inputs
+from hessmap.problem import Problem
 from hessmap.records import Part
 
 MATRICES = ("query", "key", "value", "output")

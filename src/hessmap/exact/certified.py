@@ -26,10 +26,10 @@ from hessmap.exact.field import (
 from hessmap.exact.hessian import OutputDerivatives, field_hessian
 from hessmap.exact.network import Chain, Floats, in_field
 from hessmap.exact.rank import failure_bound, field_rank
-from hessmap.exact.reading import RULES, read_chain
+from hessmap.exact.reading import RULES, read_chain, tensor_inputs
 from hessmap.losses import PositionLoss, Squared
 from hessmap.networks import AttentionModule
-from hessmap.problem import Problem, tensor_inputs
+from hessmap.problem import Problem
 from hessmap.records import PARTS, DataRanks, Part, RankCertificate, provenance
 
 _PASS = 4096  # samples of a forward pass at once

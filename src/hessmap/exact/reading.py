@@ -1,6 +1,8 @@
-"""From a torch model to a chain that can be evaluated exactly, or a refusal that names the layer.
+"""Read a torch model as a chain of affine maps and activations that exact arithmetic can evaluate.
 
-The windows of torch's pools, with their strides, paddings, dilations and rounding."""
+A layer that has no exact form is an error that names it. The windows of torch's pools are read with their strides,
+paddings, dilations and rounding.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.exact import reading as pools
 from hessmap.exact.network import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu, MaxPool, Patches
 from hessmap.linalg import Layout
 from hessmap.networks import (
@@ -26,7 +27,7 @@ from hessmap.networks import (
     sequential_layers,
     shape_after,
 )
-from hessmap.problem import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
+from hessmap.problem import ConvolutionGeometry, Indices, Problem, crossed_axes, in_every_channel
 
 RULES = Rules(
     "exact arithmetic needs an nn.Sequential of linear, convolution, pooling and reshaping layers with identity, ReLU,"
@@ -90,7 +91,7 @@ class _Reading:
             self._add_linear(module)
         elif isinstance(module, Convolution) and kind in _CONVOLUTIONS:
             self._add_convolution(module)
-        elif kind in pools.AVERAGES:
+        elif kind in AVERAGES:
             self._add_average(module)
         elif isinstance(module, ResidualBlock) and kind is ResidualBlock:
             self._add_residual(module)
@@ -183,15 +184,15 @@ class _Reading:
         self._add(Affine(*self._parameters(module), patches=patches))
 
     def _add_average(self, module: nn.Module) -> None:
-        lengths = self._image(pools.num_axes(module))
+        lengths = self._image(num_axes(module))
         num_inputs = prod(self.shape)
-        windows, counts, out_lengths = pools.average_windows(module, self.shape[0], lengths)
+        windows, counts, out_lengths = average_windows(module, self.shape[0], lengths)
         self.shape = (self.shape[0], *out_lengths)
         self._add(_average(windows, counts, num_inputs))
 
     def maximum(self, module: nn.Module) -> MaxPool:
-        lengths = self._image(pools.num_axes(module))
-        windows, out_lengths = pools.maximum_windows(module, self.shape[0], lengths)
+        lengths = self._image(num_axes(module))
+        windows, out_lengths = maximum_windows(module, self.shape[0], lengths)
         self.shape = (self.shape[0], *out_lengths)
         return MaxPool(windows)
 
@@ -219,7 +220,7 @@ def _activation(module: nn.Module, reading: _Reading) -> ExactActivation:
         return LeakyRelu(row.negative_slope(module))
     if isinstance(module, PolynomialActivation) and kind is PolynomialActivation:
         return module.polynomial
-    if kind in pools.MAXIMA:
+    if kind in MAXIMA:
         return reading.maximum(module)
     raise Unreadable
 
@@ -324,3 +325,13 @@ def _all_windows(windows: Indices, num_channels: int, lengths: Shape) -> Indices
 def _per_axis(option: Any, num: int) -> tuple[Any, ...]:
     sizes = tuple(option) if isinstance(option, tuple | list) else (option,)
     return sizes * num if len(sizes) == 1 else sizes
+
+
+def tensor_inputs(problem: Problem, rules: Rules) -> Tensor:
+    """The inputs of a model that is read by its layers: one tensor, with which the model itself is called."""
+    if problem.user_forward is not None:
+        rules.refuse("", problem.model, "is called by a forward function of the user's")
+    inputs = problem.inputs
+    if not isinstance(inputs, Tensor):
+        rules.refuse("", problem.model, f"is called with a {type(inputs).__name__} of tensors")
+    return inputs

@@ -25,6 +25,7 @@ from hessmap.hessians.dense_assembly import (
 )
 from hessmap.hessians.mlp import (
     MlpSamples,
+    flat_inputs,
     has_functional_term,
     mlp_calls,
     mlp_derivatives,
@@ -42,7 +43,7 @@ from hessmap.linalg import (
     rows_that_fit,
     tolerance,
 )
-from hessmap.problem import SYMMETRY_TOLERANCE, Problem, asymmetric, flat_inputs, recording_of
+from hessmap.problem import SYMMETRY_TOLERANCE, Problem, asymmetric, recording_of
 
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from hessmap.hessians.mlp import MlpSamples, mlp_derivatives, mlp_samples_of
+from hessmap.hessians.mlp import DenseLayer, MlpSamples, as_mlp, flat_inputs, mlp_derivatives, mlp_samples_of
 from hessmap.hessians.products import columns_at_once
 from hessmap.linalg import Layout, is_answerable, tolerance
 from hessmap.losses import Loss, output_roots
@@ -42,13 +42,10 @@ from hessmap.problem import (
     PRODUCTS,
     Batch,
     BatchGraph,
-    DenseLayer,
     LayerCall,
     LayerUse,
     Problem,
     Recording,
-    as_mlp,
-    flat_inputs,
     has_slow_convolutions,
     num_rows,
     recording_of,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -24,15 +24,13 @@ from torch import Tensor
 from hessmap.errors import require
 from hessmap.hessians.compiled import NotTraceable, traced_products
 from hessmap.hessians.finite_difference import FiniteDifferences
-from hessmap.hessians.mlp import mlp_columns, mlp_product
+from hessmap.hessians.mlp import DenseLayer, as_mlp, mlp_columns, mlp_product
 from hessmap.linalg import checked_shortcut, random_vector, rows_that_fit
 from hessmap.problem import (
     PRODUCTS,
     BatchGraph,
-    DenseLayer,
     Problem,
     RowProduct,
-    as_mlp,
     batch_bytes,
     bytes_per_sample,
     require_true_derivatives,
@@ -125,7 +123,7 @@ def _checked_mlp(problem: Problem, kind: str) -> tuple[DenseLayer, ...] | None:
         return None
     row = random_vector(problem.num_parameters)[None].to(problem.parameters)
     autograd = PRODUCTS[kind](BatchGraph(problem, few, together=False))
-    return layers if checked_shortcut(lambda: closed_form(row), lambda: autograd(row)) else None
+    return layers if checked_shortcut(partial(closed_form, row), partial(autograd, row)) else None
 
 
 class BlockProducts:

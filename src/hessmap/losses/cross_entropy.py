@@ -1,9 +1,8 @@
-"""The Hessian of softmax cross-entropy, diag(p) - p p^T, applied row by row without a matrix.
+"""Softmax cross-entropy of labels, with torch's options, or of distributions over the classes.
 
-A vocabulary has tens of thousands of classes: rows go in chunks, so that nothing as large as the logits is made but
-what is returned.
-
-Softmax cross-entropy of labels, with torch's options, or of distributions over the classes."""
+Its Hessian diag(p) - p p^T is applied row by row without a matrix. A vocabulary has tens of thousands of classes: rows
+are taken in chunks, so that apart from the result no temporary is as large as the logits.
+"""
 
 from __future__ import annotations
 
@@ -183,8 +182,7 @@ class CrossEntropy(Loss):
             return self._entropies(outputs, self.shares(targets, outputs.shape[1], outputs.dtype))
         labels = self._safe(targets)[:, None]
         margins = (outputs - outputs.gather(1, labels)).scatter(1, labels, 0.0)
-        masses = self.mass(targets).to(outputs.dtype)
-        values = masses * margins.logsumexp(1)
+        values = self._label_weights(targets, outputs.dtype) * margins.logsumexp(1)
         if not self.label_smoothing:
             return values
         smooth = self._smooth_shares(targets, outputs.shape[1], outputs.dtype)
@@ -207,7 +205,7 @@ class CrossEntropy(Loss):
             shares = self.shares(targets, outputs.shape[1], outputs.dtype)
             return shares.sum(1, keepdim=True) * probabilities - shares
         labels = self._safe(targets)[:, None]
-        others = self.mass(targets).to(outputs.dtype)[:, None] * probabilities.scatter(1, labels, 0.0)
+        others = self._label_weights(targets, outputs.dtype)[:, None] * probabilities.scatter(1, labels, 0.0)
         return others.scatter(1, labels, -others.sum(1, keepdim=True))
 
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -244,9 +242,14 @@ class CrossEntropy(Loss):
         """torch divides a weighted or ignoring cross-entropy of labels by the class weights that took part."""
         if targets.is_floating_point():
             return super().mass(targets)
+        weights = self.class_weights
+        return self._label_weights(targets, widest_dtype(targets.device) if weights is None else weights.dtype)
+
+    def _label_weights(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
+        """The class weight of every label, zero for an ignored one."""
         if self.class_weights is None:
-            return self._counts(targets).to(widest_dtype(targets.device))
-        return torch.where(self._counts(targets), self.class_weights[self._safe(targets)], 0.0)
+            return (targets != self.ignore_index).to(dtype)
+        return torch.where(targets != self.ignore_index, self.class_weights[self._safe(targets)], 0.0).to(dtype)
 
     def shares(self, targets: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:
         """What every class has of a sample's loss, (num_samples, num_classes), with its weight."""
@@ -254,18 +257,18 @@ class CrossEntropy(Loss):
         if targets.is_floating_point():
             weights = 1.0 if self.class_weights is None else self.class_weights.to(dtype)
             return spread + (1 - self.label_smoothing) * weights * targets.to(dtype)
-        own = (1 - self.label_smoothing) * self.mass(targets).to(dtype)[:, None]
+        own = (1 - self.label_smoothing) * self._label_weights(targets, dtype)[:, None]
         return spread.scatter_add(1, self._safe(targets)[:, None], own)
 
     def total_shares(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """The sum of ``shares`` over the classes: what multiplies the Hessian of softmax."""
         if targets.is_floating_point():
             return self.shares(targets, targets.shape[1], dtype).sum(1)
-        masses = self.mass(targets).to(dtype)
+        masses = self._label_weights(targets, dtype)
         if not self.label_smoothing:
             return masses
         mean_weight = 1.0 if self.class_weights is None else float(self.class_weights.mean())
-        smoothed = self.label_smoothing * mean_weight * self._counts(targets).to(dtype)
+        smoothed = self.label_smoothing * mean_weight * (targets != self.ignore_index).to(dtype)
         return (1 - self.label_smoothing) * masses + smoothed
 
     def _smooth_shares(self, targets: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:
@@ -275,15 +278,12 @@ class CrossEntropy(Loss):
             each = each * self.class_weights.to(dtype)
         if targets.is_floating_point():
             return each.expand(len(targets), -1)
-        return torch.where(self._counts(targets)[:, None], each, 0.0)
+        return torch.where((targets != self.ignore_index)[:, None], each, 0.0)
 
     @staticmethod
     def _entropies(outputs: Tensor, shares: Tensor) -> Tensor:
         return -(shares * outputs.log_softmax(1)).sum(1)
 
-    def _counts(self, targets: Tensor) -> Tensor:
-        return targets != self.ignore_index
-
     def _safe(self, targets: Tensor) -> Tensor:
         """The labels, with any valid one in the place of an ignored one, whose mass is zero."""
-        return targets.where(self._counts(targets), torch.zeros_like(targets))
+        return targets.where(targets != self.ignore_index, torch.zeros_like(targets))

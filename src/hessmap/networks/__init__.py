@@ -24,32 +24,39 @@ if TYPE_CHECKING:
     from hessmap.networks.build import (
         INITIALISATIONS,
         AttentionModule,
-        Erf,
-        PolynomialActivation,
         ResidualBlock,
-        activation_kind,
-        activation_module,
         initialise,
-        is_elementwise,
     )
     from hessmap.networks.description import describe
-    from hessmap.networks.module_tree import Named, Rules, Shape, Unreadable, sequential_layers, shape_after
+    from hessmap.networks.module_tree import (
+        Erf,
+        Named,
+        PolynomialActivation,
+        Rules,
+        Shape,
+        Unreadable,
+        activation_kind,
+        activation_module,
+        is_elementwise,
+        sequential_layers,
+        shape_after,
+    )
 
 _NEEDS_TORCH = {
     "AttentionModule": "build",
-    "Erf": "build",
+    "Erf": "module_tree",
     "INITIALISATIONS": "build",
     "Named": "module_tree",
-    "PolynomialActivation": "build",
+    "PolynomialActivation": "module_tree",
     "ResidualBlock": "build",
     "Rules": "module_tree",
     "Shape": "module_tree",
     "Unreadable": "module_tree",
-    "activation_kind": "build",
-    "activation_module": "build",
+    "activation_kind": "module_tree",
+    "activation_module": "module_tree",
     "describe": "description",
     "initialise": "build",
-    "is_elementwise": "build",
+    "is_elementwise": "module_tree",
     "sequential_layers": "module_tree",
     "shape_after": "module_tree",
 }

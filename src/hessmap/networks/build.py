@@ -1,14 +1,8 @@
-"""The activations as torch modules: those torch lacks, and the way from a name to a module.
+"""From an architecture to a torch model with weights drawn from one generator.
 
-How the weights of a layer are drawn: every law stated, every number from one given generator.
-
-From an architecture to a torch model.
-
-Every layer comes from one generator; it is made on the meta device, which keeps torch off the global random state.
-
-One layer of self-attention as a torch module, without softmax or with it.
-
-Residual networks as torch modules."""
+Layers are made on the meta device, which keeps torch off the global random state, and filled by a named distribution
+(``INITIALISATIONS``). Residual networks and self-attention, which torch has no module for, are modules of this file.
+"""
 
 from __future__ import annotations
 
@@ -21,116 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, checked_number, checked_seed, require, require_name, sentence
-from hessmap.networks.activations import (
-    ACTIVATIONS,
-    OTHER_ELEMENTWISE,
-    Activation,
-    ActivationKind,
-    Polynomial,
-    activation_of,
-)
 from hessmap.networks.convolutional import Convolutions
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.locally_connected import LocallyConnected
+from hessmap.networks.module_tree import activation_module
 from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention
-
-
-class Erf(nn.Module):
-    """The error function, element by element.
-
-    >>> Erf()(torch.zeros(1))
-    tensor([0.])
-    """
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.erf(inputs)
-
-
-class PolynomialActivation(nn.Module):
-    """A ``Polynomial`` evaluated by Horner's rule, element by element.
-
-    >>> PolynomialActivation(Polynomial((0, 1, 0.5)))(torch.tensor([2.0]))
-    tensor([4.])
-    """
-
-    def __init__(self, polynomial: Polynomial) -> None:
-        super().__init__()
-        self.polynomial = polynomial
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        highest, *lower = reversed(self.polynomial.coefficients)
-        value = torch.full_like(inputs, highest)
-        for coefficient in lower:
-            value = value * inputs + coefficient
-        return value
-
-    def extra_repr(self) -> str:
-        return str(self.polynomial)
-
-
-def _module_class(kind: ActivationKind) -> type[nn.Module]:
-    found: type[nn.Module] = globals()[kind.module] if kind.module in globals() else getattr(nn, kind.module)
-    return found
-
-
-def activation_module(activation: Activation) -> nn.Module:
-    """Build a new module for an activation.
-
-    Args:
-        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,...)" or a ``Polynomial``.
-
-    Returns:
-        nn.Module: The elementwise function, without parameters.
-
-    Raises:
-        UnknownName: If the table has no such name.
-
-    Example:
-        >>> activation_module("leaky_relu")
-        LeakyReLU(negative_slope=0.01)
-    """
-    known = activation_of(activation)
-    if isinstance(known, Polynomial):
-        return PolynomialActivation(known)
-    kind = ACTIVATIONS[known]
-    return _module_class(kind)(**kind.options)
-
-
-def activation_kind(module: nn.Module) -> ActivationKind | None:
-    """Find the row of the activation table to which a module belongs, whatever its options are.
-
-    Args:
-        module: Any module. Only exact types count, because a subclass may compute something else.
-
-    Returns:
-        The row, also of a module without a name in architectures; None for all others, polynomials included.
-
-    Example:
-        >>> activation_kind(nn.LeakyReLU(0.5)).negative_slope(nn.LeakyReLU(0.5)), activation_kind(nn.Softmax(1))
-        (0.5, None)
-    """
-    rows = (*ACTIVATIONS.values(), *OTHER_ELEMENTWISE)
-    return next((kind for kind in rows if type(module) is _module_class(kind)), None)
-
-
-def is_elementwise(module: nn.Module) -> bool:
-    """Check whether a module is a known function of every entry on its own.
-
-    Args:
-        module: Any module.
-
-    Returns:
-        True for every row of the activation table except the identity, and for polynomials.
-
-    Example:
-        >>> is_elementwise(nn.SiLU()), is_elementwise(nn.Identity()), is_elementwise(nn.Softmax(1))
-        (True, False, False)
-    """
-    if type(module) is nn.Identity:
-        return False
-    return type(module) is PolynomialActivation or activation_kind(module) is not None
-
 
 Law = Callable[[Tensor, int, int, torch.Generator], None]
 

@@ -19,22 +19,14 @@ from hessmap.problem.derivative_checks import (
     require_true_derivatives,
     twice_differentiable,
 )
-from hessmap.problem.evaluation import (
-    Forward,
-    Operation,
-    OperationReader,
-    OperationRewriter,
-    fitting_inputs,
-    noting_forward,
-)
 from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
 from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Recording
-from hessmap.problem.model import private_copy
+from hessmap.problem.model import Forward, fitting_inputs, noting_forward, private_copy
 from hessmap.problem.objective import Objective
+from hessmap.problem.operations import Operation, OperationReader, OperationRewriter
 from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem, require_samples
 from hessmap.problem.random_state import preserved_random_state
 from hessmap.problem.samples import Batch, HeldSamples, all_samples
-from hessmap.problem.sequential import DenseLayer, activation_derivatives, as_mlp, flat_inputs, tensor_inputs
 from hessmap.problem.trace import Recorder, perturbed_pass, recording_of, replay
 
 __all__ = [
@@ -43,7 +35,6 @@ __all__ = [
     "Batch",
     "BatchGraph",
     "ConvolutionGeometry",
-    "DenseLayer",
     "Forward",
     "HeldSamples",
     "Indices",
@@ -60,16 +51,13 @@ __all__ = [
     "Recorder",
     "Recording",
     "RowProduct",
-    "activation_derivatives",
     "all_samples",
-    "as_mlp",
     "asymmetric",
     "batch_bytes",
     "bytes_per_sample",
     "coupled_samples",
     "crossed_axes",
     "fitting_inputs",
-    "flat_inputs",
     "has_slow_convolutions",
     "in_every_channel",
     "map_tensors",
@@ -87,7 +75,6 @@ __all__ = [
     "require_true_derivatives",
     "samples_at_once",
     "take_rows",
-    "tensor_inputs",
     "tensor_or_same",
     "tensors_with_paths",
     "twice_differentiable",

@@ -23,9 +23,9 @@ from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, re
 from hessmap.linalg import storage_address
 from hessmap.losses import Loss
 from hessmap.problem.data import Inputs, Pair, move_to, take_rows
-from hessmap.problem.evaluation import Operation, OperationReader, fitting_inputs, tensors_among
-from hessmap.problem.model import FrozenModel, private_copy
+from hessmap.problem.model import FrozenModel, fitting_inputs, private_copy
 from hessmap.problem.model_loss import read_model_loss
+from hessmap.problem.operations import Operation, OperationReader, tensors_among
 from hessmap.problem.random_state import preserved_random_state
 from hessmap.problem.samples import prepared_targets
 

@@ -27,7 +27,8 @@ from hessmap.losses import FunctionLoss
 from hessmap.problem.autograd import PRODUCTS, BatchGraph, bytes_per_sample, may_be_rewritten, samples_in_use
 from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_samples
 from hessmap.problem.data import move_to, take_rows
-from hessmap.problem.evaluation import Operation, is_raised_in_torch, tensors_among
+from hessmap.problem.model import is_raised_in_torch
+from hessmap.problem.operations import Operation, tensors_among
 from hessmap.problem.samples import Batch
 
 if TYPE_CHECKING:
@@ -332,22 +333,20 @@ class _Line:
     def _sum_at(self, place: float) -> Tensor:
         if place not in self._sums:
             with torch.no_grad():
-                self._noted_sum(self._moved(place), place)
+                moved = BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
+                self._noted_sum(moved, place)
         return torch.tensor(self._sums[place], dtype=torch.float64)
 
     def _gradient_at(self, place: float) -> Tensor:
         if place == 0.0:
             return self.gradient
-        moved = self._moved(place)
+        moved = BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
         with torch.enable_grad():
             total = self._noted_sum(moved, place)
         moved.forget_outputs()
         if not total.requires_grad:
             return torch.zeros_like(self.gradient)
         return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
-
-    def _moved(self, place: float) -> BatchGraph:
-        return BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
 
     def _noted_sum(self, graph: BatchGraph, place: float) -> Tensor:
         total = self._sum(graph)

@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hessmap.problem.convolution import matrix_convolution
 from hessmap.problem.geometry import ConvolutionGeometry
+from hessmap.problem.operations import matrix_convolution
 
 Kind = Literal["linear", "convolution", "embedding", "normalisation", "elementwise", "other"]
 

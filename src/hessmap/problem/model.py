@@ -1,25 +1,34 @@
-"""Nothing of the user's changes: a private copy of the model, checked and made ready to be differentiated.
+"""A private copy of the user's model, as a function of the parameters that are differentiated and of inputs.
 
-Some of a model's parameters, by name, by pattern or by layer.
-
-A private copy of a model, as a function of the parameters that are differentiated and of inputs."""
+The copy is checked and prepared for differentiation (``private_copy``), restricted to some parameters
+(``chosen_parameters``), and called with tensors in place of these (``FrozenModel``); nothing of the user's changes. An
+error of torch about shapes or types is explained, one of the user's own code passes with a note.
+"""
 
 from __future__ import annotations
 
 import copy
+import copyreg
+import dis
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
+from hessmap.errors import HessmapError, InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
 from hessmap.linalg import Layout, has_float64, is_out_of_memory
-from hessmap.problem.data import Inputs, num_rows
-from hessmap.problem.evaluation import Forward, evaluate, is_raised_in_copying, main_output, noting_forward
+from hessmap.problem.data import Inputs, map_tensors, num_rows, tensors_with_paths
+from hessmap.problem.operations import OperationRewriter
+
+Forward = Callable[[nn.Module, Any], Any]  # (model, inputs) -> what the model returns
 
 LARGEST_IN_FLOAT64 = 1_000_000  # trainable parameters up to which a model is copied in float64
 _FORMATS = (torch.float32, torch.float64)
@@ -264,6 +273,46 @@ def _layers(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(name.rpartition(".")[0] for name in names if "." in name))
 
 
+class _CalledBy(nn.Module):
+    """A model behind a user's way to call it."""
+
+    def __init__(self, model: nn.Module, forward: Forward) -> None:
+        super().__init__()
+        self.model = model
+        self.call = forward
+
+    def forward(self, inputs: Inputs) -> Any:
+        return self.call(self.model, inputs)
+
+
+def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a model is called unless the user says: a dictionary by keywords, a tuple or list by position."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, tuple | list) else ((inputs,), {})
+
+
+def named_output(outputs: Any, name: str) -> Tensor | None:
+    """The tensor of that name among the outputs of a model: an entry of a dictionary, or a field of an object."""
+    found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+    return found if isinstance(found, Tensor) else None
+
+
+def main_output(outputs: Any) -> tuple[Tensor, str | None]:
+    """The tensor among what a model returned, and a note where something was left aside."""
+    if isinstance(outputs, Tensor):
+        return outputs, None
+    if (logits := named_output(outputs, "logits")) is not None:
+        return logits, "of the model's outputs 'logits' was taken"
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):
+        return outputs[0], None if len(outputs) == 1 else "of the model's outputs the first was taken"
+    got = f"it returned a {type(outputs).__name__}"
+    remedy = "Say which one is meant with forward=lambda model, inputs: model(...).something"
+    raise InvalidInput(sentence("the model must return a tensor", got, remedy))
+
+
 @dataclass(frozen=True, eq=False)
 class FrozenModel:
     """``named`` are the parameters that are differentiated, ``fixed`` all others; ``forward`` is the user's way to call
@@ -322,23 +371,29 @@ class FrozenModel:
         named: dict[str, Tensor] | None = None,
         fast: bool = False,
     ) -> Any:
-        """Whatever the model returns, called by ``forward``."""
-        tensors = (self.named if named is None else named) | self.fixed
-        with noting_forward(inputs):
-            if self.is_objective:
-                return self._objective_value(tensors, inputs, forward, fast)
-            return evaluate(self.model, tensors, inputs, forward, self.seen, fast)
+        """Whatever the model returns, called by ``forward``.
 
-    def _objective_value(self, tensors: dict[str, Tensor], inputs: Inputs, forward: Forward | None, fast: bool) -> Any:
-        """An evaluation in which the parameters have gradients: an objective may take derivatives in them."""
+        The parameters of an objective have gradients: it may take derivatives in them.
+        """
+        tensors = (self.named if named is None else named) | self.fixed
         has_graph = torch.is_grad_enabled() and any(value.requires_grad for value in tensors.values())
-        given = {
-            name: value if value.requires_grad or name not in self.trainable else value.detach().requires_grad_()
-            for name, value in tensors.items()
-        }
-        with torch.enable_grad():
-            found = evaluate(self.model, given, inputs, forward, self.seen, fast)
-        return found if has_graph or not isinstance(found, Tensor) else found.detach()
+        if self.is_objective:
+            tensors = {
+                name: value if value.requires_grad or name not in self.trainable else value.detach().requires_grad_()
+                for name, value in tensors.items()
+            }
+        # Fresh buffers and inputs for every call: a model that counts, averages or works in place writes into them.
+        tensors = {name: value.clone() for name, value in self.model.named_buffers()} | tensors
+        given = map_tensors(torch.clone, inputs)
+        may_differentiate = torch.is_grad_enabled() or self.is_objective
+        with noting_forward(inputs), OperationRewriter(self.seen, fast), torch.set_grad_enabled(may_differentiate):
+            if forward is None:
+                found = functional_call(self.model, tensors, *call_arguments(given))
+            else:
+                renamed = {f"model.{name}": value for name, value in tensors.items()}
+                found = functional_call(_CalledBy(self.model, forward), renamed, (given,))
+        keeps_graph = has_graph or not self.is_objective or not isinstance(found, Tensor)
+        return found if keeps_graph else found.detach()
 
     def in_format(self, dtype: torch.dtype) -> FrozenModel:
         """The same parameters of a copy in another number format."""
@@ -386,3 +441,76 @@ def frozen_model(
         modes=modes,
         trainable=trainable,
     )
+
+
+_TORCH = str(Path(torch.__file__).parent)
+_COPYING = (copy.__file__, copyreg.__file__)
+_MISMATCHES = ("shape", "size", "dtype", "xpected")  # words of torch's refusals of a tensor
+
+
+def is_raised_in_torch(error: BaseException) -> bool:
+    """Whether the innermost frame is torch's, of its Python code or of what that calls."""
+    last = _innermost(error)
+    return last is not None and last.tb_frame.f_code.co_filename.startswith(_TORCH)
+
+
+def is_raised_in_copying(error: BaseException) -> bool:
+    """Whether ``copy.deepcopy`` or torch raised it, and not a method of what is copied."""
+    last = _innermost(error)
+    return last is not None and (is_raised_in_torch(error) or last.tb_frame.f_code.co_filename in _COPYING)
+
+
+@contextmanager
+def fitting_inputs(inputs: Inputs) -> Iterator[None]:
+    """What torch refuses for the shape or type of a tensor means that the inputs do not fit the model; whatever else
+    is raised passes."""
+    try:
+        yield
+    except Exception as error:
+        if not _is_mismatch(error):
+            raise
+        got = f"inputs of shape {described(inputs)} gave: {error}"
+        raise InvalidInput(sentence("the inputs must fit the model", got)) from error
+
+
+@contextmanager
+def noting_forward(inputs: Inputs) -> Iterator[None]:
+    """An exception of the user's model passes with a note of where it was raised."""
+    try:
+        yield
+    except HessmapError:
+        raise
+    except Exception as error:
+        error.add_note(f"raised in the forward pass of the model, on inputs of shape {described(inputs)}")
+        raise
+
+
+def described(inputs: Inputs) -> str:
+    """Shapes and types of all tensors."""
+    return ", ".join(
+        f"{tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
+        for _, tensor in tensors_with_paths(inputs)
+    )
+
+
+def _is_mismatch(error: Exception) -> bool:
+    """A sentence of torch on shapes and types, from its Python code or from an operation, whose C++ has no frame."""
+    last = _innermost(error)
+    if last is None or is_out_of_memory(error) or not any(word in str(error) for word in _MISMATCHES):
+        return False
+    if is_raised_in_torch(error):
+        return type(error) in (RuntimeError, ValueError, TypeError, IndexError)
+    return type(error) is RuntimeError and not _is_raise_statement(last)
+
+
+def _is_raise_statement(last: TracebackType) -> bool:
+    """Whether Python code raised it there; else a function did that was called there and has no Python code."""
+    code = last.tb_frame.f_code.co_code
+    return last.tb_lasti < 0 or dis.opname[code[last.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
+
+
+def _innermost(error: BaseException) -> TracebackType | None:
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last

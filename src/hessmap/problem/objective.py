@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from hessmap.errors import InvalidInput, require, sentence, short_text
 from hessmap.losses import AnyLoss, Loss, as_loss, is_torch_function
 from hessmap.problem.data import WholeBatch, batch_pair, move_to, num_rows, take_rows, with_tensors
-from hessmap.problem.evaluation import Forward, _arguments, main_output, named_output
-from hessmap.problem.model import FrozenModel, private_copy
+from hessmap.problem.model import Forward, FrozenModel, call_arguments, main_output, named_output, private_copy
 from hessmap.problem.random_state import iterate_seeded, preserved_random_state
 from hessmap.problem.samples import ObjectiveBatches, prepared_targets
 
@@ -220,7 +219,7 @@ def _parts(batch: Any) -> tuple[Any, Any]:
 def _called(model: nn.Module, inputs: Any, forward: Forward | None) -> Any:
     if forward is not None:
         return forward(model, inputs)
-    args, keywords = _arguments(inputs)
+    args, keywords = call_arguments(inputs)
     return model(*args, **keywords)
 
 

@@ -23,8 +23,7 @@ from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import checked_first_samples, look_at_batches
 from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
-from hessmap.problem.evaluation import Forward
-from hessmap.problem.model import FrozenModel, Modes, frozen_model
+from hessmap.problem.model import Forward, FrozenModel, Modes, frozen_model
 from hessmap.problem.model_loss import labelled_data
 from hessmap.problem.objective import (
     BatchWeights,
@@ -400,7 +399,7 @@ class Problem:
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """A flat vector as named parameters."""
-        return {name: vector[place].reshape(self.layout.shape(name)) for name, place in self.layout}
+        return {name: vector[part].reshape(self.named[name].shape) for name, part in self.layout}
 
     def forward(self, named: dict[str, Tensor], inputs: Inputs, *, fast: bool = False) -> Tensor:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""

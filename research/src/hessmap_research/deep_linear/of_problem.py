@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import UnsupportedNetwork, require, sentence
+from hessmap.exact import tensor_inputs
 from hessmap.linalg.layout import Layout
 from hessmap.losses import Squared
 from hessmap.networks import FullyConnected, Named, Rules, Unreadable, describe, sequential_layers, shape_after
 from hessmap.problem.problem import Problem
-from hessmap.problem.sequential import tensor_inputs
 from hessmap_research.deep_linear.convolutional import DeepLinearConvolution
 from hessmap_research.deep_linear.network import DeepLinear
 from hessmap_research.toeplitz import WITH_MATRIX, ToeplitzLayer, toeplitz_layer
