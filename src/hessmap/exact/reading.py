@@ -328,7 +328,18 @@ def _per_axis(option: Any, num: int) -> tuple[Any, ...]:
 
 
 def tensor_inputs(problem: Problem, rules: Rules) -> Tensor:
-    """The inputs of a model that is read by its layers: one tensor, with which the model itself is called."""
+    """The inputs of a model that is read by its layers: one tensor, with which the model itself is called.
+
+    Args:
+        problem: Model and data.
+        rules: What the caller requires of a network, for the error.
+
+    Returns:
+        Tensor: All inputs in memory.
+
+    Raises:
+        UnsupportedNetwork: If the inputs are several tensors, or a forward function calls the model.
+    """
     if problem.user_forward is not None:
         rules.refuse("", problem.model, "is called by a forward function of the user's")
     inputs = problem.inputs
