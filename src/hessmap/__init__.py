@@ -43,6 +43,7 @@ _HOME_OF = {
     "kronecker_approximation": "layers",
     "kronecker_curvature": "layers",
     "kronecker_error": "layers",
+    "laplace": "applications",
     "layer_eigenpairs": "layers",
     "layer_factors": "layers",
     "layer_hessian": "layers",
@@ -125,6 +126,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.applications import compression_plan as compression_plan
     from hessmap.applications import curvature_projection as curvature_projection
     from hessmap.applications import influence as influence
+    from hessmap.applications import laplace as laplace
     from hessmap.applications import loss_plane as loss_plane
     from hessmap.applications import pruning_plan as pruning_plan
     from hessmap.applications import step_report as step_report

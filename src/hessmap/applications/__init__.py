@@ -12,6 +12,13 @@ from hessmap.applications.influence import (
     linear_datamodelling_score,
     retraining_effects,
 )
+from hessmap.applications.laplace import (
+    HeldOutChoice,
+    LaplacePosterior,
+    LaplacePrediction,
+    MarginalLikelihood,
+    laplace,
+)
 from hessmap.applications.loss_plane import filter_normalised_directions, loss_plane
 from hessmap.applications.preconditioners import PreconditionedHessian, Preconditioner
 from hessmap.applications.projection import curvature_projection
@@ -21,7 +28,11 @@ from hessmap.applications.step_report import STEP_QUANTITIES, StepName, step_rep
 __all__ = [
     "STEP_QUANTITIES",
     "DatamodellingScore",
+    "HeldOutChoice",
     "InfluenceScores",
+    "LaplacePosterior",
+    "LaplacePrediction",
+    "MarginalLikelihood",
     "PreconditionedHessian",
     "Preconditioner",
     "RetrainingEffects",
@@ -30,6 +41,7 @@ __all__ = [
     "curvature_projection",
     "filter_normalised_directions",
     "influence",
+    "laplace",
     "linear_datamodelling_score",
     "loss_plane",
     "pruning_plan",
