@@ -33,6 +33,7 @@ _HOME_OF = {
     "distributed": "hessians",
     "effective_dimension": "measurement",
     "effective_parameters": "theory",
+    "ewc_penalty": "applications",
     "fisher": "hessians",
     "fisher_diagonal": "layers",
     "function_rank": "maps.functions",
@@ -53,6 +54,7 @@ _HOME_OF = {
     "loss_hessian": "hessians",
     "loss_plane": "applications",
     "map": "maps.curvature_map",
+    "merge": "applications",
     "next_token": "losses",
     "numerical_rank": "measurement",
     "outer_product_hessian": "hessians",
@@ -125,9 +127,11 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import training as training
     from hessmap.applications import compression_plan as compression_plan
     from hessmap.applications import curvature_projection as curvature_projection
+    from hessmap.applications import ewc_penalty as ewc_penalty
     from hessmap.applications import influence as influence
     from hessmap.applications import laplace as laplace
     from hessmap.applications import loss_plane as loss_plane
+    from hessmap.applications import merge as merge
     from hessmap.applications import pruning_plan as pruning_plan
     from hessmap.applications import step_report as step_report
     from hessmap.certificates import Certificate as Certificate

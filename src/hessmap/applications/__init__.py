@@ -20,6 +20,7 @@ from hessmap.applications.laplace import (
     laplace,
 )
 from hessmap.applications.loss_plane import filter_normalised_directions, loss_plane
+from hessmap.applications.merging import EwcPenalty, ewc_penalty, merge
 from hessmap.applications.preconditioners import PreconditionedHessian, Preconditioner
 from hessmap.applications.projection import curvature_projection
 from hessmap.applications.pruning import pruning_plan
@@ -28,6 +29,7 @@ from hessmap.applications.step_report import STEP_QUANTITIES, StepName, step_rep
 __all__ = [
     "STEP_QUANTITIES",
     "DatamodellingScore",
+    "EwcPenalty",
     "HeldOutChoice",
     "InfluenceScores",
     "LaplacePosterior",
@@ -39,11 +41,13 @@ __all__ = [
     "StepName",
     "compression_plan",
     "curvature_projection",
+    "ewc_penalty",
     "filter_normalised_directions",
     "influence",
     "laplace",
     "linear_datamodelling_score",
     "loss_plane",
+    "merge",
     "pruning_plan",
     "quantise",
     "quantised_parameters",
