@@ -89,7 +89,7 @@ def ewc_penalty(problem: Problem, curvature: str | Curvature = "diagonal", *, st
         >>> penalty = ewc_penalty(hm.Problem(model, "squared", torch.eye(2), torch.zeros(2, 1)))
         >>> moved = torch.nn.Linear(2, 1, bias=False)
         >>> moved.weight.data = model.weight.data + torch.tensor([[2.0, 0.0]])
-        >>> round(float(penalty(moved)), 6)  # 2^2 times half of the mean of x^2 = 1/2
+        >>> round(penalty(moved).item(), 6)  # 2^2 times half of the mean of x^2 = 1/2
         1.0
     """
     require_problem(problem)
