@@ -264,8 +264,8 @@ def test_entries_by_their_own_parameter_are_those_of_whole_products(name: str) -
     problem = CASES[NAMES.index(name)].problem()
     batch = next(iter(problem.batches(4)))
     entries = torch.arange(0, problem.num_parameters, max(1, problem.num_parameters // 9))
-    own = diagonal_check._autograd_entries(BatchGraph(problem, batch, together=False), "loss", entries)
-    whole = diagonal_check._autograd_entries(BatchGraph(problem, batch, together=True), "loss", entries)
+    own = diagonal_check._autograd_entries(BatchGraph(problem, batch, vectorised=False), "loss", entries)
+    whole = diagonal_check._autograd_entries(BatchGraph(problem, batch, vectorised=True), "loss", entries)
     assert torch.allclose(own, whole, atol=1e-13)
 
 

@@ -32,7 +32,7 @@ def test_derivatives_agree_with_autograd_and_the_root_squares_to_the_hessian(los
         one = slice(sample, sample + 1)
         exact = torch.autograd.functional.hessian(lambda out, one=one: loss.value(out, targets[one])[0], OUTPUTS[one])
         assert torch.allclose(loss.hessian(OUTPUTS, targets)[sample], exact[0, :, 0], rtol=1e-10, atol=1e-13)
-    root = loss.hessian_root(OUTPUTS, targets)
+    root = loss.hessian_factor(OUTPUTS, targets)
     assert torch.allclose(root @ root.mT, loss.hessian(OUTPUTS, targets), rtol=1e-10, atol=1e-13)
 
 
@@ -70,7 +70,7 @@ def test_the_fewest_rows_of_an_output_root_keep_the_whole_hessian_and_drop_its_k
 def test_a_loss_that_is_not_convex_has_no_root():
     wavy = as_loss(lambda out, target: torch.cos(out).sum(1))
     with pytest.raises(InvalidInput, match="convex in the outputs"):
-        wavy.hessian_root(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3))
+        wavy.hessian_factor(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(2, 3))
 
 
 def test_fitted_samples_keep_their_relative_accuracy():
@@ -86,5 +86,5 @@ def test_fitted_samples_keep_their_relative_accuracy():
 
 
 def test_samples_that_are_all_ignored_are_refused():
-    with pytest.raises(InvalidInput, match="at least one sample must count"):
+    with pytest.raises(InvalidInput, match="at least one target must count"):
         hm.Problem(nn.Linear(4, 4), nn.CrossEntropyLoss(ignore_index=1), OUTPUTS, torch.ones(6).long())

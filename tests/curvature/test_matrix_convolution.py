@@ -75,7 +75,7 @@ def test_float32_products_are_those_of_autograd_however_outputs_are_read(flatten
     problem = hm.Problem(model, "cross_entropy", inputs, torch.arange(6) % 4, dtype=torch.float32)
     vector = torch.randn(1, problem.num_parameters, generator=generator)
     batch = next(iter(problem.batches(6)))
-    found = batch_graph.loss_product(batch_graph.BatchGraph(problem, batch, together=False))(vector)
+    found = batch_graph.loss_product(batch_graph.BatchGraph(problem, batch, vectorised=False))(vector)
     parameters = list(model.parameters())
     risk = nn.functional.cross_entropy(model(inputs), torch.arange(6) % 4)
     slopes = torch.cat([part.flatten() for part in torch.autograd.grad(risk, parameters, create_graph=True)])

@@ -126,7 +126,7 @@ def test_nothing_that_depends_on_the_data_alone_is_left_to_a_product() -> None:
     given = model_problem("attention, data-dependent mask")
     batch = next(iter(given.batches(None)))
     row = torch.randn(1, given.num_parameters, dtype=torch.float64)
-    graph = folded_graph(PRODUCTS["loss"](BatchGraph(given, batch, together=False)), row)
+    graph = folded_graph(PRODUCTS["loss"](BatchGraph(given, batch, vectorised=False)), row)
     depends = set()
     for node in graph.module.graph.nodes:
         if node.name == "row" or depends.intersection(node.all_input_nodes):

@@ -151,7 +151,7 @@ def assert_close(found: Tensor, expected: Tensor, tolerance: float = 1e-12) -> N
 @pytest.mark.parametrize("case", CURVED, ids=lambda case: case.name)
 def test_the_rare_samples_are_not_among_the_few_that_are_compared(case: Rare) -> None:
     problem = case.problem()
-    few = problem.few_samples(FEW)
+    few = problem.subsample(FEW)
     layer = layer_hessian(problem, "0").layer
     rows, full = (layer_batch(problem, layer, kind, few) for kind in ("gauss_newton", "full"))
     moments = [part.rows.flatten(2).mT @ part.signed_values(part.rows.flatten(2)) for part in (rows, full)]

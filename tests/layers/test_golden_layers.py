@@ -53,7 +53,7 @@ def test_softmax_hessian_and_its_root() -> None:
     logits = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64).log()
     assert_allclose(loss.hessian(logits, label)[0], values["A"], atol=tol)
     values, tol = case("eq25_Q")
-    root = loss.hessian_root(logits, label)[0].mT.numpy()
+    root = loss.hessian_factor(logits, label)[0].mT.numpy()
     assert_allclose(root, values["Q"], atol=tol)
     assert_allclose(root.T @ root, values["QtQ"], atol=tol)
     assert np.abs(root @ root.T - values["QtQ"]).max() == pytest.approx(values["max_abs_QQt_minus_A"], abs=tol)

@@ -130,7 +130,7 @@ class LaplacePosterior:
     @property
     def scale(self) -> float:
         """N / s^2, by which the curvature of the mean loss becomes that of the log-likelihood."""
-        return float(self.problem.mass) / self.noise**2
+        return float(self.problem.normaliser) / self.noise**2
 
     @property
     def damping(self) -> float:
@@ -316,7 +316,7 @@ class LaplacePosterior:
     def _log_likelihood(self) -> float:
         problem = self.problem
         losses = problem.risk() - problem.l2 * float(problem.parameters.square().sum())
-        count = float(problem.mass) * problem.num_outputs
+        count = float(problem.normaliser) * problem.num_outputs
         constant = count * log(self.noise * (2 * pi) ** 0.5) if problem.loss.name == "squared" else 0.0
         return -self.scale * losses - constant
 
@@ -373,7 +373,7 @@ def laplace(
     require(chosen.part == "outer_product", must, f"got part={chosen.part!r}")
     spread = checked_number("noise", noise)
     if prior_precision is None:
-        prior_precision = 2 * problem.l2 * float(problem.mass) / spread**2 if problem.l2 and spread > 0 else 1.0
+        prior_precision = 2 * problem.l2 * float(problem.normaliser) / spread**2 if problem.l2 and spread > 0 else 1.0
     return LaplacePosterior(problem, chosen, prior_precision, spread)
 
 

@@ -447,14 +447,14 @@ def _averaged(problem: Problem, batch: Batch) -> Batch:
     inputs, targets, weights = batch
     if problem.loss.is_sum:
         return batch
-    mass = (weights * problem.loss.mass(targets).to(weights)).sum()
+    mass = (weights * problem.loss.target_weights(targets).to(weights)).sum()
     return inputs, targets, weights / mass if float(mass) > 0 else weights
 
 
 def batch_gradient(problem: Problem, batch: Batch, *, with_product: bool) -> tuple[Tensor, float | None]:
     """The gradient g of a mini-batch, and g^T H g with the Hessian of the same mini-batch."""
     point = problem.parameters
-    graph = BatchGraph(problem, batch, together=False)
+    graph = BatchGraph(problem, batch, vectorised=False)
     risk = problem.loss.risk(graph.outputs, graph.targets, graph.weights)
     if not risk.requires_grad:
         gradient = 2 * problem.l2 * point

@@ -268,7 +268,7 @@ def _numbers(values: Tensor) -> Floats:
 
 def _require_squared(problem: Problem) -> None:
     loss = problem.loss
-    if type(loss) is PositionLoss and type(problem.model) is AttentionModule and not loss.is_axis_1:
+    if type(loss) is PositionLoss and type(problem.model) is AttentionModule and not loss.channels_first:
         loss = loss.base
     if type(loss) is not Squared:
         must = "exact arithmetic on given data needs the squared loss, whose derivatives are polynomials"

@@ -297,13 +297,13 @@ def _num_batches(problem: Problem) -> int:
 
 
 def _plain_product(problem: Problem, kind: str, num_batches: int) -> RowProduct:
-    return PRODUCTS[kind](BatchGraph(problem, _batches(problem, num_batches)[0], together=False))
+    return PRODUCTS[kind](BatchGraph(problem, _batches(problem, num_batches)[0], vectorised=False))
 
 
 def _folded_batches(problem: Problem, kind: str) -> list[FoldedGraph]:
     row = random_vector(problem.num_parameters)[None].to(problem.parameters)
     batches = _batches(problem, _num_batches(problem))
-    return [folded_graph(PRODUCTS[kind](BatchGraph(problem, batch, together=False)), row) for batch in batches]
+    return [folded_graph(PRODUCTS[kind](BatchGraph(problem, batch, vectorised=False)), row) for batch in batches]
 
 
 def _compiled(problem: Problem, graph: FoldedGraph) -> tuple[Callable[..., Any] | None, str]:

@@ -32,9 +32,9 @@ class DistributedHessian(SymmetricOperator):
         self.local = local
         self.layout = local.layout
         self.dtype, self.device = local.dtype, local.device
-        own = torch.tensor([local.problem.mass, local.problem.num_samples], dtype=torch.float64)
+        own = torch.tensor([local.problem.normaliser, local.problem.num_samples], dtype=torch.float64)
         mass, num_samples = self.processes.sum_numbers(own).tolist()
-        self.share = local.problem.mass / mass
+        self.share = local.problem.normaliser / mass
         self._note = f"the mean over {int(num_samples)} samples of {self.processes.count} processes"
         self._require_one_point(local.problem.parameters)
 

@@ -127,7 +127,7 @@ class LayerGraph:
     targets: Tensor
     weights: Tensor
     uses: tuple[GraphUse, ...]
-    together: bool
+    vectorised: bool
 
     @property
     def places(self) -> list[Tensor]:
@@ -148,7 +148,9 @@ class LayerGraph:
         return vector
 
 
-def layer_graph(problem: Problem, batch: Batch, together: bool, uses: Sequence[int] | None = None) -> LayerGraph | None:
+def layer_graph(
+    problem: Problem, batch: Batch, vectorised: bool, uses: Sequence[int] | None = None
+) -> LayerGraph | None:
     """The layers of a batch as tensors of one graph.
 
     Args:
@@ -166,7 +168,7 @@ def layer_graph(problem: Problem, batch: Batch, together: bool, uses: Sequence[i
         return None
     inputs, targets, weights = batch
     count, found = num_rows(inputs), list[GraphUse]()
-    is_slow = not together and has_slow_convolutions(problem)
+    is_slow = not vectorised and has_slow_convolutions(problem)
 
     def at_use(number: int, call: LayerCall) -> Tensor:
         use = recording.uses[number]
@@ -180,7 +182,7 @@ def layer_graph(problem: Problem, batch: Batch, together: bool, uses: Sequence[i
 
     with torch.enable_grad():
         outputs = replay(problem, recording, inputs, range(len(recording.uses)) if uses is None else uses, at_use)
-    return LayerGraph(problem, outputs, targets, weights, tuple(found), together)
+    return LayerGraph(problem, outputs, targets, weights, tuple(found), vectorised)
 
 
 def _acts_once(recording: Recording) -> bool:
@@ -209,7 +211,7 @@ def agrees_with_autograd(
     problem: Problem, batch: tuple[Any, Tensor, Tensor], layers: LayerGraph, kind: str, diagonal: Tensor
 ) -> bool:
     """The gradient, and of every parameter the largest entry of the diagonal and one at random, on some samples."""
-    graph = BatchGraph(problem, batch, layers.together)
+    graph = BatchGraph(problem, batch, layers.vectorised)
     return same_gradient(problem, graph, *_layer_gradient(problem, layers)) and same_entries(
         problem, graph, kind, diagonal
     )
@@ -236,7 +238,7 @@ def _layer_gradient(problem: Problem, layers: LayerGraph) -> tuple[Tensor, Tenso
     """sum_p slope_p x_p^T, and for every entry the largest sum of the magnitudes in its layer."""
     outputs = layers.outputs.detach()
     slope = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
-    slopes = vjp_rows([layers.outputs], layers.places, [slope[None]], together=False)
+    slopes = vjp_rows([layers.outputs], layers.places, [slope[None]], vectorised=False)
     found, sizes = [], []
     for use, rows in zip(layers.uses, slopes, strict=True):
         left = (
@@ -262,7 +264,7 @@ def same_gradient(problem: Problem, graph: BatchGraph, found: Tensor, scale: Ten
 
 def _autograd_entries(graph: BatchGraph, kind: str, entries: Tensor) -> Tensor:
     """Some entries of a diagonal, from products with unit vectors."""
-    if kind == "loss" and not graph.together:
+    if kind == "loss" and not graph.vectorised:
         return _own_derivatives(graph, entries)
     problem, product, found = graph.problem, PRODUCTS[kind](graph), []
     for some in torch.split(entries, columns_at_once(problem)):
@@ -360,7 +362,7 @@ def _agrees(
         parts = [weight.flatten(), step.gradient.sum(0)] if step.has_bias else [weight.flatten()]
         found += parts
         sizes += [size.expand_as(part) for part in parts]
-    graph = BatchGraph(problem, batch, together=False)
+    graph = BatchGraph(problem, batch, vectorised=False)
     if not same_gradient(problem, graph, torch.cat(found).double(), torch.cat(sizes).double()):
         return False
     return same_entries(problem, graph, kind, diagonal)
@@ -394,7 +396,7 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
         return by_hand + penalty
     few = next(iter(problem.batches(_FEW)))
     try:
-        graph = layer_graph(problem, few, together=len(few[1]) * problem.num_parameters <= _CACHED)
+        graph = layer_graph(problem, few, vectorised=len(few[1]) * problem.num_parameters <= _CACHED)
     except RuntimeError as error:  # calls that depend on the samples, layers inside of a transform of torch.func
         if not is_answerable(error):
             raise
@@ -423,7 +425,7 @@ class _Sums:
         """None if a batch goes another way through the network than its layers tell."""
         total = torch.zeros(self.problem.num_parameters, dtype=torch.float64)
         for batch in self.problem.batches(max(1, self.limit // (self.each * min(_ROWS, self.problem.output_dim)))):
-            graph = layer_graph(self.problem, batch, together=self.each * len(batch[1]) <= _SMALL)
+            graph = layer_graph(self.problem, batch, vectorised=self.each * len(batch[1]) <= _SMALL)
             if graph is None:
                 return None
             total += self.of(graph)
@@ -441,7 +443,7 @@ def _batch_sums(loss: Loss, batch: LayerGraph, kind: str, width: int) -> list[Te
         outputs = batch.outputs.detach()
         slope = loss.gradient(outputs, batch.targets).to(outputs.dtype)
         if kind in ("loss", "outer_product"):
-            roots = output_roots(loss, outputs, batch.targets, batch.weights, fewest=not batch.together)
+            roots = output_roots(loss, outputs, batch.targets, batch.weights, fewest=not batch.vectorised)
             _add_squares(sums, batch, *roots, width)
         if kind == "empirical_fisher":
             _add_squares(sums, batch, (batch.weights.sqrt()[:, None] * slope)[:, None], None, width)
@@ -455,8 +457,8 @@ def _add_squares(sums: list[Tensor], batch: LayerGraph, roots: Tensor, signs: Te
     for start in range(0, roots.shape[1], width):
         group = slice(start, start + width)
         given = [roots[:, group].transpose(0, 1)]
-        together, problem = batch.together, batch.problem
-        found = vjp_rows([batch.outputs], batch.places, given, together, side_by_side=True, problem=problem)
+        vectorised, problem = batch.vectorised, batch.problem
+        found = vjp_rows([batch.outputs], batch.places, given, vectorised, side_by_side=True, problem=problem)
         for total, use, rows in zip(sums, batch.uses, found, strict=True):
             total += _squares(use, use.by_output(rows), None if signs is None else signs[:, group])
 
@@ -543,7 +545,7 @@ def _has_second_derivative(use: GraphUse, slope: Tensor) -> bool:
     """Whether the slope changes with what left the layer: a product with a random vector is not exactly zero."""
     generator = torch.Generator().manual_seed(slope[0].numel())
     random = torch.randn(slope.shape[1:], generator=generator, dtype=torch.float64).to(slope)
-    return bool(vjp_rows([slope], [use.leaving], [random.expand(1, *slope.shape)], together=False)[0].any())
+    return bool(vjp_rows([slope], [use.leaving], [random.expand(1, *slope.shape)], vectorised=False)[0].any())
 
 
 def _num_profiles(use: GraphUse) -> int:
@@ -568,7 +570,7 @@ def _images(use: GraphUse, slope: Tensor, outputs: Tensor, profiles: Tensor, bat
     directions = profiles.new_zeros(samples, count, use.num_outputs, positions)
     directions[:, numbers, outputs] = profiles
     given = [use.as_leaving(directions)]
-    images = vjp_rows([slope], [use.leaving], given, batch.together, problem=batch.problem)[0]
+    images = vjp_rows([slope], [use.leaving], given, batch.vectorised, problem=batch.problem)[0]
     return use.by_output(images)[:, numbers, outputs]
 
 

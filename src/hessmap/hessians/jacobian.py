@@ -119,7 +119,7 @@ def _rows_of_one(
     with torch.enable_grad():
         outputs = problem.forward({**problem.named, **leaves}, take_rows(inputs, slice(number, number + 1)))
     given = [row[None, None] for row in cotangents[number]]
-    parts = [vjp_rows([outputs], list(leaves.values()), [row], together=False) for row in given]
+    parts = [vjp_rows([outputs], list(leaves.values()), [row], vectorised=False) for row in given]
     return torch.stack([torch.cat([part.flatten() for part in own]) for own in parts])
 
 

@@ -122,7 +122,7 @@ def _checked_mlp(problem: Problem, kind: str) -> tuple[DenseLayer, ...] | None:
     if closed_form is None:
         return None
     row = random_vector(problem.num_parameters)[None].to(problem.parameters)
-    autograd = PRODUCTS[kind](BatchGraph(problem, few, together=False))
+    autograd = PRODUCTS[kind](BatchGraph(problem, few, vectorised=False))
     return layers if checked_shortcut(partial(closed_form, row), partial(autograd, row)) else None
 
 
@@ -216,7 +216,7 @@ def uncancelled_size(problem: Problem, part: str, vector: Tensor) -> float:
     """
     inputs, targets, weights = next(iter(problem.batches(samples_at_once(problem, 1))))
     every_other = take_rows(inputs, slice(None, None, 2)), targets[::2], weights[::2]
-    product = PRODUCTS[part](BatchGraph(problem, every_other, together=False))
+    product = PRODUCTS[part](BatchGraph(problem, every_other, vectorised=False))
     return float(product(vector.T.to(problem.parameters)).abs().max())
 
 

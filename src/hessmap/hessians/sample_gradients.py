@@ -166,7 +166,7 @@ class SampleGradients(LinearOperator):
         each = bytes_per_sample(problem)
         size = rows_that_fit(batch_bytes(problem), each, samples_at_once(problem, _FEW))
         for batch in problem.ordered_batches(size):
-            graph = BatchGraph(problem, batch, together=len(batch[1]) * each <= _SMALL_GRAPH)
+            graph = BatchGraph(problem, batch, vectorised=len(batch[1]) * each <= _SMALL_GRAPH)
             with torch.no_grad():
                 slopes = problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype)
             yield graph, slopes

@@ -85,7 +85,7 @@ def layer_jacobian(problem: Problem, layer: Layer, inputs: Inputs) -> LayerJacob
     basis = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)[:, None].expand(
         -1, len(outputs), -1
     )
-    (jacobian,) = vjp_rows([outputs], [perturbation], [basis], together=True, problem=problem)
+    (jacobian,) = vjp_rows([outputs], [perturbation], [basis], vectorised=True, problem=problem)
     return LayerJacobian(outputs.detach(), flat_inputs.detach(), jacobian.transpose(0, 1))
 
 
@@ -124,7 +124,7 @@ def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor
     basis = torch.eye(layer.output_size, dtype=gradient.dtype, device=gradient.device)[:, None].expand(
         -1, *gradient.shape
     )
-    found = vjp_rows([gradient], [perturbation], [basis], together=True, problem=problem)[0].transpose(0, 1)
+    found = vjp_rows([gradient], [perturbation], [basis], vectorised=True, problem=problem)[0].transpose(0, 1)
     return (found + found.mT) / 2
 
 

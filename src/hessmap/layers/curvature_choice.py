@@ -136,7 +136,7 @@ def full_curvature_work(problem: Problem, layer: Layer) -> float:
         Number of samples times the cube of the layer's output size; 0 if all operations after the layer are piecewise
         linear, so that the full second derivative is never needed.
     """
-    outputs, _, perturbation = perturbed_outputs(problem, layer, problem.few_samples(1)[0])
+    outputs, _, perturbation = perturbed_outputs(problem, layer, problem.subsample(1)[0])
     if is_piecewise_linear(outputs, perturbation):
         return 0.0
     return float(problem.num_samples) * float(layer.output_size) ** 3
@@ -145,7 +145,7 @@ def full_curvature_work(problem: Problem, layer: Layer) -> float:
 @torch.inference_mode(False)
 @twice_differentiable()
 def _choose_curvature(problem: Problem, layer: Layer) -> CurvatureChoice:
-    few = problem.few_samples(_FEW)
+    few = problem.subsample(_FEW)
     vector = random_direction(problem, layer)
     expected = autograd_product(problem, layer, few, vector)
     batch = layer_batch(problem, layer, "gauss_newton", few)
@@ -186,13 +186,13 @@ def _has_functional_term(problem: Problem, layer: Layer, batch: Batch) -> Tensor
     vector = random_vector(layer.output_size, problem.dtype).to(outputs.device).expand(1, *perturbation.shape)
     residual = (weights[:, None] * problem.loss.gradient(outputs.detach(), targets)).to(outputs.dtype)
     gradient = functional_gradient(outputs, perturbation, residual)
-    sizes = vjp_rows([gradient], [perturbation], [vector], together=False)[0][0].abs().amax(1)
+    sizes = vjp_rows([gradient], [perturbation], [vector], vectorised=False)[0][0].abs().amax(1)
     if not bool(sizes.any()):
         return sizes > 0
     with torch.enable_grad():
         risk = problem.loss.risk(outputs, targets, weights)
         (gradient,) = torch.autograd.grad(risk, [perturbation], create_graph=True, materialize_grads=True)
-    whole = vjp_rows([gradient], [perturbation], [vector], together=False)[0][0].abs().amax(1)
+    whole = vjp_rows([gradient], [perturbation], [vector], vectorised=False)[0][0].abs().amax(1)
     return sizes > _ROUNDING * torch.finfo(problem.dtype).eps * whole
 
 
@@ -213,7 +213,7 @@ def autograd_product(problem: Problem, layer: Layer, batch: Batch, vector: Tenso
         risk = (weights * problem.loss.value(outputs, targets)).sum()
         gradients = torch.autograd.grad(risk, values, create_graph=True, materialize_grads=True)
     directions = [part[None] for part in _parts(layer, vector, values)]
-    return _matrix(layer, [part[0] for part in vjp_rows(gradients, values, directions, together=False)])
+    return _matrix(layer, [part[0] for part in vjp_rows(gradients, values, directions, vectorised=False)])
 
 
 def _parts(layer: Layer, matrix: Tensor, values: list[Tensor]) -> list[Tensor]:

@@ -556,12 +556,12 @@ class _Rows:
         )
         ranks = problem.output_dim if self.fisher == "exact" else 1
         for batch in problem.batches(max(1, _BATCH_BYTES // (each * min(ranks, 16)))):
-            graph = layer_graph(problem, batch, together=each * len(batch[1]) <= 2**18, uses=self.uses)
+            graph = layer_graph(problem, batch, vectorised=each * len(batch[1]) <= 2**18, uses=self.uses)
             assert graph is not None
             roots = self._roots(graph.outputs.detach(), batch, generator)
             for start in range(0, roots.shape[1], 16):
                 given = [roots[:, start : start + 16].transpose(0, 1)]
-                found = vjp_rows([graph.outputs], graph.places, given, graph.together, problem=problem)
+                found = vjp_rows([graph.outputs], graph.places, given, graph.vectorised, problem=problem)
                 rows = [use.by_output(own) for use, own in zip(graph.uses, found, strict=True)]
                 yield _LayerRows(list(zip(graph.uses, rows, strict=True)), batch[2], start == 0)
 

@@ -72,7 +72,7 @@ def _mean_derivatives(problem: Problem, before: Layer, after: Layer) -> Tensor:
             raise _unsupported_error(before.name, f"'{after.name}' takes {values.shape[1]} inputs")
         random = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
         cotangents = torch.stack([torch.ones_like(random), random])
-        derivatives, products = vjp_rows([values], [zero], [cotangents], together=False)[0]
+        derivatives, products = vjp_rows([values], [zero], [cotangents], vectorised=False)[0]
         if not torch.allclose(products, random * derivatives, rtol=1e-10, atol=1e-12):
             raise _unsupported_error(before.name, f"units are mixed on the way to '{after.name}'")
         total += to_host(weights @ derivatives)
@@ -102,7 +102,7 @@ def require_logits(problem: Problem) -> None:
     must = "this needs a network whose outputs are logits under cross-entropy with labels"
     got = f"the loss is '{problem.loss.name}' and the network has {problem.output_dim} outputs"
     require(is_softmax and problem.output_dim >= 2, must, got, 'Use loss="cross_entropy"')
-    few = problem.forward(problem.named, problem.few_samples(16)[0]).detach()
+    few = problem.forward(problem.named, problem.subsample(16)[0]).detach()
     for values, kind in ((few, "probabilities"), (few.exp(), "logarithms of probabilities")):
         sums_to_one = bool(torch.allclose(values.sum(1), few.new_ones(len(few)), rtol=0, atol=1e-6))
         got = f"the outputs look like {kind}: they are not negative and sum to one in every sample"
@@ -179,7 +179,7 @@ def logit_gradients(problem: Problem, name: str, space: Space = "outputs") -> Lo
     total = 0.0
     for data, targets, weights in problem.batches(samples_at_once(problem, layer)):
         found = layer_jacobian(problem, layer, data)
-        root = problem.loss.hessian_root(found.outputs, targets).mT
+        root = problem.loss.hessian_factor(found.outputs, targets).mT
         rows = (root @ found.jacobian).reshape(len(targets), classes, layer.num_positions, layer.num_outputs)
         inputs = layer.unfolded_inputs(found.flat_inputs)
         for label in range(classes):

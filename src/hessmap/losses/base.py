@@ -19,13 +19,13 @@ VectorProduct = Callable[[Tensor], Tensor]  # of vectors (.., num_samples, outpu
 class Loss(ABC):
     """A loss of one sample. Outputs are (num_samples, output_dim), targets whatever ``prepare`` returns.
 
-    The risk is ``sum_n weight_n loss_n`` with weights that sum to one after ``mass`` (see there).
+    The risk is ``sum_n weight_n loss_n`` with weights that sum to one after ``target_weights`` (see there).
     """
 
     name: str
     is_log_likelihood = False  # whether it is minus one, with the outputs as natural parameters
     is_sum = False  # whether the risk is the sum over the samples instead of their mean (reduction="sum")
-    has_narrow_root = False  # whether ``hessian_root`` has no columns to spare
+    factor_is_minimal = False  # whether ``hessian_factor`` has no columns to spare
     copies: Mapping[int, Tensor] = MappingProxyType({})  # of tensors of the user's, by their places in memory
     held_weights: tuple[Tensor, ...] = ()  # those with a gradient that are taken for constants
 
@@ -33,7 +33,7 @@ class Loss(ABC):
         """Check the targets once and bring them into the form the other methods read."""
         return targets
 
-    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         """The loss for outputs of that shape per sample, with the first targets as they were given."""
         must = f"the loss '{self.name}' needs one vector of outputs per sample"
         got = f"the model gives {output_shape} per sample"
@@ -44,7 +44,7 @@ class Loss(ABC):
         """The loss with its own tensors in a number format and on a device."""
         return self
 
-    def takes(self, output_shape: tuple[int, ...]) -> bool:
+    def accepts(self, output_shape: tuple[int, ...]) -> bool:
         """Whether outputs of another shape per sample than those it was fitted to are understood."""
         return False
 
@@ -69,7 +69,7 @@ class Loss(ABC):
         matrices = (weights[:, None, None] * self.hessian(outputs, targets)).to(outputs.dtype).detach()
         return lambda vectors: (matrices @ vectors[..., None])[..., 0]
 
-    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def hessian_factor(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """B with B B^T = hessian, per sample; only where the loss is convex in the outputs."""
         eigenvalues, vectors = torch.linalg.eigh(self.hessian(outputs, targets))
         lowest, highest = float(eigenvalues.min()), float(eigenvalues.abs().max())
@@ -84,11 +84,11 @@ class Loss(ABC):
 
         The generator is one of the host, so that a seed gives the same vectors on every device.
         """
-        root = self.hessian_root(outputs, targets)
+        root = self.hessian_factor(outputs, targets)
         signs = torch.randint(2, (len(root), root.shape[2], 1), generator=generator).to(root) * 2 - 1
         return (root @ signs)[..., 0]
 
-    def mass(self, targets: Tensor) -> Tensor:
+    def target_weights(self, targets: Tensor) -> Tensor:
         """What each sample adds to the denominator of the mean; one, unless the loss ignores or weights samples."""
         return torch.ones(targets.shape[0], dtype=widest_dtype(targets.device), device=targets.device)
 
@@ -137,11 +137,11 @@ def output_roots(
     without ``fewest`` that row is not worth the decomposition.
     """
     try:
-        root = loss.hessian_root(outputs, targets)
+        root = loss.hessian_factor(outputs, targets)
     except InvalidInput:  # not convex in the outputs
         values, vectors = torch.linalg.eigh(loss.hessian(outputs, targets))
         return (weights[:, None] * values.abs()).sqrt()[:, :, None] * vectors.mT, signs_of(values)
-    if not fewest or loss.has_narrow_root:
+    if not fewest or loss.factor_is_minimal:
         return root.mT * weights.sqrt()[:, None, None], None
     rows = torch.linalg.qr(root.mT).R * weights.sqrt()[:, None, None]
     sizes = rows.abs().amax(2)

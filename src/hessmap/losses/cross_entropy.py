@@ -134,7 +134,7 @@ class CrossEntropy(Loss):
         self.label_smoothing = label_smoothing
         self.class_axis = class_axis
         self.takes_distributions = takes_distributions
-        self.prefers_axis_1 = False
+        self.prefers_channels_first = False
         self.predicts_next = False  # whether the label of an output is the one after its own
         self.is_log_likelihood = label_smoothing == 0
 
@@ -142,15 +142,15 @@ class CrossEntropy(Loss):
     def of_module(cls, module: nn.CrossEntropyLoss) -> CrossEntropy:
         """What torch's module means; its mean becomes ours, with torch's denominator."""
         loss = cls(module.weight, module.ignore_index, module.label_smoothing, takes_distributions=True)
-        loss.name, loss.prefers_axis_1 = type(module).__name__, True
+        loss.name, loss.prefers_channels_first = type(module).__name__, True
         loss.is_sum = module.reduction == "sum"
         if module.weight is not None and module.weight.requires_grad:
             loss.held_weights = (module.weight,)
         return loss
 
-    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         if not self.predicts_next:
-            return over_positions(self, output_shape, targets, self.class_axis, self.prefers_axis_1)
+            return over_positions(self, output_shape, targets, self.class_axis, self.prefers_channels_first)
         must = "shifted labels need outputs (samples, tokens, classes) and labels (samples, tokens)"
         got = f"the model gives {output_shape} per sample and the labels have shape {tuple(targets.shape)}"
         require(len(output_shape) == 2 and targets.ndim == 2 and not targets.is_floating_point(), must, got)
@@ -180,7 +180,7 @@ class CrossEntropy(Loss):
         """Of a label log sum exp(output - output[label]), its own term a constant: derivatives never hold p_y - 1."""
         if targets.is_floating_point():
             return self._entropies(outputs, self.shares(targets, outputs.shape[1], outputs.dtype))
-        labels = self._safe(targets)[:, None]
+        labels = self._labels_or_zero(targets)[:, None]
         margins = (outputs - outputs.gather(1, labels)).scatter(1, labels, 0.0)
         values = self._label_weights(targets, outputs.dtype) * margins.logsumexp(1)
         if not self.label_smoothing:
@@ -204,13 +204,13 @@ class CrossEntropy(Loss):
         if targets.is_floating_point() or self.label_smoothing:
             shares = self.shares(targets, outputs.shape[1], outputs.dtype)
             return shares.sum(1, keepdim=True) * probabilities - shares
-        labels = self._safe(targets)[:, None]
+        labels = self._labels_or_zero(targets)[:, None]
         others = self._label_weights(targets, outputs.dtype)[:, None] * probabilities.scatter(1, labels, 0.0)
         return others.scatter(1, labels, -others.sum(1, keepdim=True))
 
     def hessian(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """diag(p) - p p^T, through its root so that fitted samples keep their relative accuracy."""
-        root = self.hessian_root(outputs, targets)
+        root = self.hessian_factor(outputs, targets)
         return root @ root.mT
 
     def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
@@ -218,7 +218,7 @@ class CrossEntropy(Loss):
         scales, top = weights * self.total_shares(targets, outputs.dtype), outputs.argmax(1)
         return lambda vectors: softmax_hessian_product(lambda part: probabilities[part], scales, top, vectors)
 
-    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def hessian_factor(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """diag(sqrt p) - p sqrt(p)^T; its diagonal sqrt(p) (1 - p) uses the sum of the other probabilities."""
         probabilities = outputs.softmax(1)
         roots = probabilities.sqrt()
@@ -238,10 +238,10 @@ class CrossEntropy(Loss):
         ones = torch.ones_like(labels, dtype=outputs.dtype)
         return self.total_shares(targets, outputs.dtype).sqrt()[:, None] * probabilities.scatter_add(1, labels, -ones)
 
-    def mass(self, targets: Tensor) -> Tensor:
+    def target_weights(self, targets: Tensor) -> Tensor:
         """torch divides a weighted or ignoring cross-entropy of labels by the class weights that took part."""
         if targets.is_floating_point():
-            return super().mass(targets)
+            return super().target_weights(targets)
         weights = self.class_weights
         return self._label_weights(targets, widest_dtype(targets.device) if weights is None else weights.dtype)
 
@@ -249,7 +249,9 @@ class CrossEntropy(Loss):
         """The class weight of every label, zero for an ignored one."""
         if self.class_weights is None:
             return (targets != self.ignore_index).to(dtype)
-        return torch.where(targets != self.ignore_index, self.class_weights[self._safe(targets)], 0.0).to(dtype)
+        return torch.where(targets != self.ignore_index, self.class_weights[self._labels_or_zero(targets)], 0.0).to(
+            dtype
+        )
 
     def shares(self, targets: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:
         """What every class has of a sample's loss, (num_samples, num_classes), with its weight."""
@@ -258,7 +260,7 @@ class CrossEntropy(Loss):
             weights = 1.0 if self.class_weights is None else self.class_weights.to(dtype)
             return spread + (1 - self.label_smoothing) * weights * targets.to(dtype)
         own = (1 - self.label_smoothing) * self._label_weights(targets, dtype)[:, None]
-        return spread.scatter_add(1, self._safe(targets)[:, None], own)
+        return spread.scatter_add(1, self._labels_or_zero(targets)[:, None], own)
 
     def total_shares(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """The sum of ``shares`` over the classes: what multiplies the Hessian of softmax."""
@@ -284,6 +286,6 @@ class CrossEntropy(Loss):
     def _entropies(outputs: Tensor, shares: Tensor) -> Tensor:
         return -(shares * outputs.log_softmax(1)).sum(1)
 
-    def _safe(self, targets: Tensor) -> Tensor:
-        """The labels, with any valid one in the place of an ignored one, whose mass is zero."""
+    def _labels_or_zero(self, targets: Tensor) -> Tensor:
+        """The labels, with any valid one in place of an ignored one, whose weight is zero."""
         return targets.where(targets != self.ignore_index, torch.zeros_like(targets))

@@ -24,7 +24,7 @@ class LogCosh(Loss):
     def __init__(self, class_axis: int | None = None) -> None:
         self.class_axis = class_axis
 
-    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         return over_positions(self, output_shape, targets, self.class_axis)
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
@@ -46,7 +46,7 @@ class LogCosh(Loss):
         diagonal = weights[:, None] * self._sech(outputs - targets).square()
         return lambda vectors: diagonal * vectors
 
-    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def hessian_factor(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return torch.diag_embed(self._sech(outputs - targets))
 
     @staticmethod
@@ -68,7 +68,7 @@ class Squared(Loss):
     def __init__(self, class_axis: int | None = None) -> None:
         self.class_axis = class_axis
 
-    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         return over_positions(self, output_shape, targets, self.class_axis)
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
@@ -86,5 +86,5 @@ class Squared(Loss):
     def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
         return lambda vectors: weights[:, None] * vectors
 
-    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def hessian_factor(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.hessian(outputs, targets)

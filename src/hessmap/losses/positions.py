@@ -12,21 +12,21 @@ from hessmap.losses.base import Loss, VectorProduct
 
 
 class PositionLoss(Loss):
-    """The sum over the positions of a sample of a loss of vectors; the mass of a sample is that of its positions.
+    """The sum over the positions of a sample of a loss of vectors; the weight of a sample is that of its positions.
 
     So the risk is the mean over all positions of the data that count, however they are spread over the samples.
     Outputs are (num_samples, positions * num_outputs), with the outputs of a position side by side or, where
-    ``is_axis_1``, far apart. Prepared targets are (num_samples, positions) or (num_samples, positions, num_outputs).
-    Samples of one batch have as many positions as each other, another batch may have more. With a ``last_label`` the
-    label of a position is the one after its own, and this one for the last.
+    ``channels_first``, far apart. Prepared targets are (num_samples, positions) or (num_samples, positions,
+    num_outputs). All samples of a batch have the same number of positions, another batch may have more. With a
+    ``last_label`` the label of a position is the one after its own, and this one for the last.
     """
 
-    has_narrow_root = True
+    factor_is_minimal = True
 
-    def __init__(self, base: Loss, num_outputs: int, is_axis_1: bool, last_label: int | None = None) -> None:
+    def __init__(self, base: Loss, num_outputs: int, channels_first: bool, last_label: int | None = None) -> None:
         self.base = base
         self.num_outputs = num_outputs
-        self.is_axis_1 = is_axis_1
+        self.channels_first = channels_first
         self.last_label = last_label
         self.name = base.name
         self.held_weights = base.held_weights
@@ -38,8 +38,8 @@ class PositionLoss(Loss):
         moved.base = self.base.to(dtype, device)
         return moved
 
-    def takes(self, output_shape: tuple[int, ...]) -> bool:
-        return len(output_shape) > 1 and output_shape[0 if self.is_axis_1 else -1] == self.num_outputs
+    def accepts(self, output_shape: tuple[int, ...]) -> bool:
+        return len(output_shape) > 1 and output_shape[0 if self.channels_first else -1] == self.num_outputs
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         if targets.is_floating_point():
@@ -71,9 +71,9 @@ class PositionLoss(Loss):
         product, count = self.base.hessian_product(rows, labels, self._position_weights(weights, rows)), len(outputs)
         return lambda vectors: self._outputs(product(self._rows(vectors)), count)
 
-    def hessian_root(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def hessian_factor(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The triangle of a QR decomposition of every position's root, without columns that are zero."""
-        root = self.base.hessian_root(*self._pair(outputs, targets))
+        root = self.base.hessian_factor(*self._pair(outputs, targets))
         narrow = torch.linalg.qr(root.mT).R.mT
         sizes = narrow.abs().amax(1)
         used = (sizes > 1e-12 * sizes.amax(1, keepdim=True)).any(0)
@@ -83,8 +83,8 @@ class PositionLoss(Loss):
     def random_gradient(self, outputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
         return self._outputs(self.base.random_gradient(*self._pair(outputs, targets), generator), len(outputs))
 
-    def mass(self, targets: Tensor) -> Tensor:
-        return self.base.mass(targets.flatten(0, 1)).reshape(len(targets), -1).sum(1)
+    def target_weights(self, targets: Tensor) -> Tensor:
+        return self.base.target_weights(targets.flatten(0, 1)).reshape(len(targets), -1).sum(1)
 
     def _pair(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs and targets with the positions of all samples one after the other."""
@@ -96,14 +96,14 @@ class PositionLoss(Loss):
     def _rows(self, values: Tensor) -> Tensor:
         """(.., samples, positions * outputs) as (.., samples * positions, outputs)."""
         leading = values.shape[:-2]
-        if self.is_axis_1:
+        if self.channels_first:
             values = values.reshape(*values.shape[:-1], self.num_outputs, -1).mT
         return values.reshape(*leading, -1, self.num_outputs)
 
     def _outputs(self, rows: Tensor, num_samples: int) -> Tensor:
         """The inverse of ``_rows``."""
         values = rows.reshape(*rows.shape[:-2], num_samples, -1, self.num_outputs)
-        return (values.mT if self.is_axis_1 else values).flatten(-2)
+        return (values.mT if self.channels_first else values).flatten(-2)
 
     @staticmethod
     def _position_weights(weights: Tensor, rows: Tensor) -> Tensor:
@@ -113,7 +113,7 @@ class PositionLoss(Loss):
         """(samples * positions, outputs, columns) as (samples, positions * outputs, positions * columns)."""
         own = blocks.reshape(num_samples, -1, *blocks.shape[1:])
         count, outputs, columns = own.shape[1:]
-        if self.is_axis_1:
+        if self.channels_first:
             whole = own.new_zeros(num_samples, outputs, count, columns, count)
             whole.diagonal(dim1=2, dim2=4).copy_(own.permute(0, 2, 3, 1))
         else:
@@ -127,7 +127,7 @@ def over_positions(
     output_shape: tuple[int, ...],
     targets: Tensor,
     axis: int | None = None,
-    prefers_axis_1: bool = False,
+    prefers_channels_first: bool = False,
     last_label: int | None = None,
 ) -> Loss:
     """The loss itself for one vector per sample, and at every position for more axes.
@@ -142,14 +142,18 @@ def over_positions(
     if targets.is_floating_point():
         got = f"the model gives {output_shape} per sample and the targets {shape}"
         require(shape == output_shape, "real targets must have the shape of the outputs", got)
-        is_axis_1 = prefers_axis_1 if axis is None else axis == 1
+        channels_first = prefers_channels_first if axis is None else axis == 1
     else:
-        is_axis_1 = _is_axis_1(loss.name, output_shape, shape, axis, prefers_axis_1)
-    return PositionLoss(loss, output_shape[0 if is_axis_1 else -1], is_axis_1, last_label)
+        channels_first = _channels_first(loss.name, output_shape, shape, axis, prefers_channels_first)
+    return PositionLoss(loss, output_shape[0 if channels_first else -1], channels_first, last_label)
 
 
-def _is_axis_1(
-    name: str, output_shape: tuple[int, ...], target_shape: tuple[int, ...], axis: int | None, prefers_axis_1: bool
+def _channels_first(
+    name: str,
+    output_shape: tuple[int, ...],
+    target_shape: tuple[int, ...],
+    axis: int | None,
+    prefers_channels_first: bool,
 ) -> bool:
     """Where the classes are, for labels of every position."""
     fits_last, fits_1 = target_shape == output_shape[:-1], target_shape == output_shape[1:]
@@ -160,11 +164,11 @@ def _is_axis_1(
         positions = {"(samples, positions.., classes)": output_shape[:-1], "(samples, classes, ..)": output_shape[1:]}
         wanted = " or ".join(f"{shape} for outputs {words}" for words, shape in positions.items())
         raise InvalidInput(sentence(must, got, f"Pass labels of shape {wanted}"))
-    if axis is None and fits_last and fits_1 and not prefers_axis_1:
+    if axis is None and fits_last and fits_1 and not prefers_channels_first:
         must = "it must be clear which axis of the outputs holds the classes"
         got = f"the model gives {output_shape} per sample, and labels of shape {target_shape} fit '{name}' both ways"
         raise InvalidInput(sentence(must, got, "Say class_axis=-1 for (samples, positions, classes), or class_axis=1"))
-    return axis == 1 if axis is not None else fits_1 and (prefers_axis_1 or not fits_last)
+    return axis == 1 if axis is not None else fits_1 and (prefers_channels_first or not fits_last)
 
 
 def _require_axis(axis: int | None, output_shape: tuple[int, ...]) -> None:

@@ -162,11 +162,11 @@ def _is_same(loss: Loss, call: LabelledCall) -> bool:
     outputs = call.outputs.detach().double()
     labels = call.labels.to(outputs.device)
     try:
-        fitted = loss.fitted(tuple(outputs.shape[1:]), labels).to(outputs.dtype, outputs.device)
+        fitted = loss.for_output_shape(tuple(outputs.shape[1:]), labels).to(outputs.dtype, outputs.device)
         flat = outputs.reshape(len(outputs), -1)
         targets = fitted.prepare(labels, flat.shape[1])
-        mass = fitted.mass(targets).sum()
-        value = float(fitted.value(flat, targets).double().sum() / mass)
+        normaliser = fitted.target_weights(targets).sum()
+        value = float(fitted.value(flat, targets).double().sum() / normaliser)
     except (RuntimeError, ValueError, TypeError) as error:  # labels of another kind than this loss takes
         if not is_answerable(error, refusals=True):
             raise

@@ -48,7 +48,7 @@ class FunctionLoss(Loss):
         )
         return values
 
-    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         """The function sees outputs in the shape that the model gave them."""
         if len(output_shape) <= 1:
             return self
@@ -107,7 +107,7 @@ class ModuleLoss(FunctionLoss):
         self.output_shape: tuple[int, ...] | None = None
         super().__init__(self._per_sample, type(module).__name__)
 
-    def fitted(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
+    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
         """The module sees outputs and targets as the model and the user gave them."""
         own = self._copy(self.module)
         own.output_shape = output_shape if len(output_shape) > 1 else None
@@ -142,10 +142,10 @@ class ModuleLoss(FunctionLoss):
         values = values.reshape(len(outputs), -1)
         return values.sum(1) if self.is_sum or self._has_mass(targets) else values.mean(1)
 
-    def mass(self, targets: Tensor) -> Tensor:
+    def target_weights(self, targets: Tensor) -> Tensor:
         """torch divides a weighted or ignoring loss of labels by the class weights that took part."""
         if not self._has_mass(targets):
-            return super().mass(targets)
+            return super().target_weights(targets)
         used = targets != self.module.ignore_index
         weight = self.module.weight
         masses = 1.0 if weight is None else weight[targets.where(used, torch.zeros_like(targets))].double()

@@ -22,7 +22,7 @@ from hessmap.networks.module_tree import activation_module
 from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention
 
-Law = Callable[[Tensor, int, int, torch.Generator], None]
+Scheme = Callable[[Tensor, int, int, torch.Generator], None]
 
 
 def _normal(tensor: Tensor, deviation: float, generator: torch.Generator) -> None:
@@ -51,7 +51,7 @@ def _kaiming(weight: Tensor, fan_in: int, fan_out: int, generator: torch.Generat
     _normal(weight, sqrt(2 / fan_in), generator)
 
 
-_LAWS: dict[str, Law] = {
+_SCHEMES: dict[str, Scheme] = {
     "gaussian": _gaussian,
     "uniform": _uniform,
     "orthogonal": _orthogonal,
@@ -59,7 +59,7 @@ _LAWS: dict[str, Law] = {
     "kaiming": _kaiming,
 }
 
-INITIALISATIONS: tuple[str, ...] = tuple(_LAWS)
+INITIALISATIONS: tuple[str, ...] = tuple(_SCHEMES)
 
 
 @torch.no_grad()
@@ -86,7 +86,7 @@ def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, init: str, generator: t
     groups = 1 if isinstance(layer, nn.Linear) else layer.groups
     for weight in layer.weight.chunk(groups):
         fan_in, fan_out = weight[0].numel(), weight[:, 0].numel()
-        _LAWS[init](weight, fan_in, fan_out, generator)
+        _SCHEMES[init](weight, fan_in, fan_out, generator)
     if layer.bias is not None:
         bias_law = _uniform if init == "uniform" else _gaussian
         bias_law(layer.bias, fan_in, fan_out, generator)

@@ -32,29 +32,29 @@ _FEW = 2  # vectors that are not worth the batching
 class BatchGraph:
     """The parameters of a problem as leaves and the outputs of one batch as a function of them.
 
-    ``together`` takes the products of all rows at once, which pays where an operation costs less than its call; else
+    ``vectorised`` takes the products of all rows at once, which pays where an operation costs less than its call; else
     they go one by one through convolutions that are written as matrix products.
-    ``moved_by`` is added to the parameters.
+    ``offset`` is added to the parameters.
     """
 
     def __init__(
         self,
         problem: Problem,
         batch: tuple[Any, Tensor, Tensor],
-        together: bool,
+        vectorised: bool,
         fast: bool | None = None,
-        moved_by: Tensor | None = None,
+        offset: Tensor | None = None,
     ) -> None:
         """``fast`` says whether operations are rewritten for speed: where None, if that was seen to change nothing."""
         self.problem = problem
         self.inputs, self.targets, self.weights = batch
-        self.together = together
+        self.vectorised = vectorised
         values = problem.named
-        if moved_by is not None:
-            values = {name: values[name] + part for name, part in problem.unflatten(moved_by).items()}
+        if offset is not None:
+            values = {name: values[name] + part for name, part in problem.unflatten(offset).items()}
         self.named = {name: value.detach().requires_grad_() for name, value in values.items()}
         self.leaves = list(self.named.values())
-        fast = not together and may_be_rewritten(problem) if fast is None else fast
+        fast = not vectorised and may_be_rewritten(problem) if fast is None else fast
         with torch.enable_grad():
             self.outputs = problem.forward(self.named, self.inputs, fast=fast)
 
@@ -90,7 +90,7 @@ class BatchGraph:
 
     def vjp(self, roots: Sequence[Root | None], places: Sequence[Tensor], cotangents: Sequence[Tensor]) -> list[Tensor]:
         """Cotangents (first axis: rows) of the roots, in the places; what does not depend on a place gives zero."""
-        return vjp_rows(roots, places, cotangents, self.together, problem=self.problem)
+        return vjp_rows(roots, places, cotangents, self.vectorised, problem=self.problem)
 
 
 def has_slow_convolutions(problem: Problem) -> bool:
@@ -121,7 +121,7 @@ def _rewritten_products_agree(problem: Problem) -> bool:
         return outputs[fast]
 
     def product(fast: bool) -> Tensor:
-        return loss_product(BatchGraph(problem, few, together=False, fast=fast))(row)
+        return loss_product(BatchGraph(problem, few, vectorised=False, fast=fast))(row)
 
     if not checked_shortcut(partial(evaluated, True), partial(evaluated, False), note):
         return False
@@ -133,7 +133,7 @@ def vjp_rows(
     roots: Sequence[Root | None],
     places: Sequence[Tensor],
     cotangents: Sequence[Tensor],
-    together: bool,
+    vectorised: bool,
     *,
     side_by_side: bool = False,
     problem: Problem | None = None,
@@ -147,7 +147,7 @@ def vjp_rows(
     used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if _has_graph(root)]
     count = len(cotangents[0])
     ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
-    if used and together and count > _FEW:
+    if used and vectorised and count > _FEW:
         images = _batched_images(problem, ends, places, given)
         return [_zeros(count, place) if image is None else image for image, place in zip(images, places, strict=True)]
     if used and count == 1 and not side_by_side:
@@ -243,7 +243,7 @@ def _through_outputs(graph: BatchGraph, curvature: Callable[[], RowProduct]) -> 
     graph.forget_outputs()
 
     def product(rows: Tensor) -> Tensor:
-        if len(rows) > 1 and not graph.together:
+        if len(rows) > 1 and not graph.vectorised:
             return torch.cat([product(row[None]) for row in rows])
         pushed = graph.vjp(transposed, [start], graph.split(rows))[0]
         return graph.flat_rows(graph.vjp(end, graph.leaves, [curved(pushed)]))

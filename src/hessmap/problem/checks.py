@@ -48,7 +48,7 @@ _FIRST_VALUES = ("to", "type_as", "expand_as", "view_as", "reshape_as")  # that 
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class WeightSearch:
+class WeightUseScanner:
     """Notes operations on memory that belongs to one of some weights, reads of values past autograd, and casts."""
 
     def __init__(self, addresses: Mapping[int, str], given: Mapping[int, str]) -> None:
@@ -76,7 +76,7 @@ class WeightSearch:
         return result
 
 
-def require_module_weights(
+def check_weights_used_through_modules(
     forward: Callable[[dict[str, Tensor]], Tensor], named: Mapping[str, Tensor], *models: nn.Module
 ) -> tuple[torch.dtype | None, tuple[str, ...]]:
     """Evaluate once with copies of the weights: the models' own must not be seen. The narrower number format in which a
@@ -84,10 +84,10 @@ def require_module_weights(
     own = [(name, value) for model in models for name, value in differentiated(model, named)]
     addresses = {storage_address(value): name for name, value in own}
     given = {name: value.clone() for name, value in named.items()}
-    search = WeightSearch(addresses, {id(value): name for name, value in given.items()})
+    search = WeightUseScanner(addresses, {id(value): name for name, value in given.items()})
     with OperationReader(search.read), torch.enable_grad():
         outputs = forward(given)
-    require_unwritten(given, [0] * len(given))
+    check_weights_unmodified(given, [0] * len(given))
     kept = search.found or next(((name, "a tensor that was kept") for name in reached_weights(outputs, own)), None)
     if kept is not None:
         name, operation = kept
@@ -107,7 +107,7 @@ def require_module_weights(
 
 def computes_narrowly(forward: Callable[[dict[str, Tensor]], Tensor], named: Mapping[str, Tensor]) -> bool:
     """Whether a float64 model computes some of its values in a narrower format."""
-    search = WeightSearch({}, {})
+    search = WeightUseScanner({}, {})
     with OperationReader(search.read), torch.no_grad():
         forward(dict(named))
     return search.narrow is not None
@@ -192,7 +192,7 @@ class LossWeights:
         return result
 
 
-def require_unwritten(named: Mapping[str, Tensor], versions: Sequence[int]) -> None:
+def check_weights_unmodified(named: Mapping[str, Tensor], versions: Sequence[int]) -> None:
     """``versions`` are those of the tensors before a forward pass; a model that writes into its weights is refused."""
     for (name, value), before in zip(named.items(), versions, strict=True):
         if value._version != before:
@@ -204,7 +204,7 @@ def require_unwritten(named: Mapping[str, Tensor], versions: Sequence[int]) -> N
 _FEW_ROWS = 8  # of a batch, that are evaluated once more
 
 
-def require_function(forward: Callable[[Inputs], Tensor], inputs: Inputs, narrowest: torch.dtype) -> None:
+def check_deterministic_per_sample(forward: Callable[[Inputs], Tensor], inputs: Inputs, narrowest: torch.dtype) -> None:
     """Two evaluations agree, and no sample sees another, to the rounding of the narrowest number format in it."""
     few = take_rows(inputs, slice(3))
     outputs = []
@@ -288,7 +288,7 @@ def changed_attribute(model: nn.Module, before: dict[tuple[str, str], tuple[Any,
     return None
 
 
-def require_no_memory(name: str, here: Tensor, fresh: Tensor, narrowest: torch.dtype) -> None:
+def check_no_cached_state(name: str, here: Tensor, fresh: Tensor, narrowest: torch.dtype) -> None:
     """Outputs with other weights, of a model that was used and of one that was not: what is kept must not show."""
     if not _agree(here, fresh, fresh, narrowest):
         must = "a forward pass must not use again what it found with other weights"
@@ -336,7 +336,7 @@ _FEW = 8
 _MOST_SIZES = 16  # of batches that are asked whether samples see each other
 
 
-class FirstSamples(NamedTuple):
+class ValidatedModel(NamedTuple):
     """The model as it is called from now on, its loss fitted to the shape of the outputs, and notes on both."""
 
     model: FrozenModel
@@ -346,7 +346,7 @@ class FirstSamples(NamedTuple):
     loss_weights: LossWeights
 
 
-def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, original: nn.Module) -> FirstSamples:
+def validated_model(model: FrozenModel, loss: Loss | None, first: Pair, original: nn.Module) -> ValidatedModel:
     """Evaluate the first samples and refuse what cannot be differentiated; without a loss, read the model's own."""
     targets = first[1]
     inputs = move_to(first[0], model.device, model.dtype)
@@ -359,17 +359,17 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
         model = replace(model, forward=forward)
         notes = (note,)
     few = take_rows(inputs, slice(_FEW))
-    require_unwritten(model.named, versions)
+    check_weights_unmodified(model.named, versions)
     with fitting_inputs(few):
-        narrow, other = require_module_weights(
+        narrow, other = check_weights_used_through_modules(
             lambda given: model.outputs(given, few), model.named, original, model.model
         )
-    require_function(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
+    check_deterministic_per_sample(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
     if (changed := changed_attribute(model.model, attributes)) is not None:
-        _require_no_memory(model, changed, original, few, narrow or model.dtype)
+        _check_no_cached_state(model, changed, original, few, narrow or model.dtype)
     outputs = model.outputs(model.named, inputs).detach()
     shape = tuple(outputs.shape[1:])
-    fitted = loss.fitted(shape, targets).to(model.dtype, model.device)
+    fitted = loss.for_output_shape(shape, targets).to(model.dtype, model.device)
     prepared = prepared_targets(fitted, targets, prod(shape), model.dtype, model.device)
     flat = outputs.reshape(len(outputs), -1)
     weights = LossWeights(fitted, original, model.named)
@@ -378,7 +378,7 @@ def checked_first_samples(model: FrozenModel, loss: Loss | None, first: Pair, or
     weights.require_unused(losses)
     require_separate_losses(fitted, flat, prepared, losses.detach())
     found = (*notes, *other, *weights.notes)
-    return FirstSamples(replace(model, narrowest=narrow), fitted, shape, found, weights)
+    return ValidatedModel(replace(model, narrowest=narrow), fitted, shape, found, weights)
 
 
 def look_at_batches(problem: Problem, weights: LossWeights) -> Look:
@@ -397,10 +397,10 @@ def look_at_batches(problem: Problem, weights: LossWeights) -> Look:
 
 
 @torch.no_grad()
-def _require_no_memory(
+def _check_no_cached_state(
     model: FrozenModel, changed: str, original: nn.Module, few: Inputs, narrowest: torch.dtype
 ) -> None:
     """A model that keeps something gives with other weights what a fresh copy of it gives."""
     fresh = replace(model, model=private_copy(original, model.dtype, model.device, model.modes)[0])
     moved = {name: 1.5 * value + 0.1 for name, value in model.named.items()}
-    require_no_memory(changed, model.outputs(moved, few), fresh.outputs(moved, few), narrowest)
+    check_no_cached_state(changed, model.outputs(moved, few), fresh.outputs(moved, few), narrowest)

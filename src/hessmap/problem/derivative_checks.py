@@ -91,7 +91,7 @@ def _require_symmetric(problem: Problem, part: str) -> bool:
     few = next(iter(problem.batches(2)))
     size = problem.num_parameters
     vectors = random_vector(2 * size, problem.dtype).reshape(2, size).to(problem.device)
-    product = PRODUCTS[part](BatchGraph(problem, few, together=False))
+    product = PRODUCTS[part](BatchGraph(problem, few, vectorised=False))
     crossed, scale = [], 0.0
     for n in (0, 1):  # one at a time: vectors of parameters are long
         vector, other = vectors[n], vectors[1 - n]
@@ -253,7 +253,7 @@ def _is_torch(name: str | None) -> bool:
 def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch.dtype) -> bool:
     """Samples spread over the data, and fewer of them until differences tell something."""
     if problem.samples.is_held:
-        batch = problem.few_samples(count)
+        batch = problem.subsample(count)
     for fewer in (count, *(size for size in _FEWER if size < count)):
         rows = torch.linspace(0, len(batch[1]) - 1, min(fewer, len(batch[1]))).long().to(problem.device)
         if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows]), number_format):
@@ -265,7 +265,7 @@ def _check_in_double(problem: Problem, count: int) -> None:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
     if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget or not has_float64(problem.device):
         return
-    batch = move_to(problem.few_samples(count), problem.device, torch.float64)
+    batch = move_to(problem.subsample(count), problem.device, torch.float64)
     twin = problem.in_double_precision()
     twin.cached("operations may be rewritten", bool)
     if _is_precise(twin, batch):
@@ -303,7 +303,7 @@ class _Line:
             problem.unflatten(self.direction)[name][row] = 0.0
         self.point_size = _size(problem.parameters)
         self._sums: dict[float, float] = {}
-        graph = BatchGraph(problem, batch, together=False)
+        graph = BatchGraph(problem, batch, vectorised=False)
         if is_whole:
             require_separate_samples(problem, batch, graph.outputs.detach())
         self.value_size = _norm(graph.outputs)
@@ -333,14 +333,14 @@ class _Line:
     def _sum_at(self, place: float) -> Tensor:
         if place not in self._sums:
             with torch.no_grad():
-                moved = BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
+                moved = BatchGraph(self.problem, self.batch, vectorised=False, offset=place * self.direction)
                 self._noted_sum(moved, place)
         return torch.tensor(self._sums[place], dtype=torch.float64)
 
     def _gradient_at(self, place: float) -> Tensor:
         if place == 0.0:
             return self.gradient
-        moved = BatchGraph(self.problem, self.batch, together=False, moved_by=place * self.direction)
+        moved = BatchGraph(self.problem, self.batch, vectorised=False, offset=place * self.direction)
         with torch.enable_grad():
             total = self._noted_sum(moved, place)
         moved.forget_outputs()

@@ -233,9 +233,10 @@ def selected_names(
         require(isinstance(pattern, str), "parameters are named by text", f"got a {type(pattern).__name__}")
         if any(_means(pattern, name) for name in names):
             continue
-        asleep = [name for name in frozen if _means(pattern, name)]
+        frozen_matches = [name for name in frozen if _means(pattern, name)]
         must = "parameters must be trainable to be differentiated"
-        require(not asleep, must, f"'{pattern}' means {', '.join(asleep[:3])}, frozen", "Set requires_grad=True")
+        got = f"'{pattern}' means {', '.join(frozen_matches[:3])}, frozen"
+        require(not frozen_matches, must, got, "Set requires_grad=True")
         raise unknown_name("parameters", pattern, list(names) + _layers(names))
     return tuple(name for name in names if any(_means(pattern, name) for pattern in wanted))
 

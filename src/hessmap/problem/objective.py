@@ -241,10 +241,10 @@ class LossObjective:
         inputs, targets = batch_pair(batch)
         outputs, _ = main_output(_called(model, inputs, self.forward))
         shape, count = tuple(outputs.shape[1:]), num_rows(inputs)
-        own = self.loss.fitted(shape, targets).to(outputs.dtype, outputs.device)
+        own = self.loss.for_output_shape(shape, targets).to(outputs.dtype, outputs.device)
         flat = outputs.reshape(count, -1)
         prepared = prepared_targets(own, targets, flat.shape[1], outputs.dtype, outputs.device)
-        return own.value(flat, prepared).sum(), own.mass(prepared).sum().to(outputs.dtype)
+        return own.value(flat, prepared).sum(), own.target_weights(prepared).sum().to(outputs.dtype)
 
 
 def loss_objective(loss: AnyLoss | None, forward: Forward | None, class_axis: int | None) -> LossObjective:

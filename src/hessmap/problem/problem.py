@@ -20,7 +20,7 @@ from hessmap.errors import checked_count, checked_seed, number_or_none, require,
 from hessmap.linalg import Fallbacks, checked_budget, is_answerable
 from hessmap.losses import AnyLoss, ModelLoss, ObjectiveLoss, PositionLoss, as_loss, require_parts
 from hessmap.problem.autograd import samples_at_once
-from hessmap.problem.checks import checked_first_samples, look_at_batches
+from hessmap.problem.checks import look_at_batches, validated_model
 from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
 from hessmap.problem.model import Forward, FrozenModel, Modes, frozen_model
@@ -40,9 +40,9 @@ from hessmap.problem.samples import (
     Batch,
     ObjectiveBatches,
     WeightedSamples,
+    as_samples,
     checked_weights,
     objective_batches,
-    samples_of,
     weighted_samples,
 )
 from hessmap.records import Provenance, html_facts, provenance
@@ -247,9 +247,9 @@ class Problem:
             return
         frozen = frozen_model(model, parameters, dtype, device, forward)
         data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
-        samples, data_notes = samples_of(data, targets, frozen.dtype, frozen.device, self.memory_budget)
+        samples, data_notes = as_samples(data, targets, frozen.dtype, frozen.device, self.memory_budget)
         given_weights = checked_weights(weights, samples)
-        first = checked_first_samples(frozen, None if loss is None else as_loss(loss, class_axis), samples.first, model)
+        first = validated_model(frozen, None if loss is None else as_loss(loss, class_axis), samples.first, model)
         self.output_shape, self.output_dim = first.output_shape, prod(first.output_shape)
         self._set_parts(first.model, weighted_samples(samples, given_weights, first.loss, self.output_dim, frozen))
         sums = first.loss.is_sum
@@ -285,7 +285,7 @@ class Problem:
         is_mean = not isinstance(rule, str) or rule == "equal"
         is_sum = isinstance(objective, LossObjective) and objective.loss.is_sum and not is_mean
         loss = ObjectiveLoss(objective_name(objective), is_sum)
-        first = checked_first_samples(frozen, loss, batches.first, model)
+        first = validated_model(frozen, loss, batches.first, model)
         require_dependence(first.model, batches, loss.name)
         weights, note = averaged_batches(first.model, objective, batches, rule)
         self.output_shape, self.output_dim = (1,), 1
@@ -316,7 +316,7 @@ class Problem:
         self.named, self.layout = frozen.named, frozen.layout
         self.dtype, self.device = frozen.dtype, frozen.device
         self.narrowest_format = frozen.narrowest
-        self.samples, self.loss, self.mass = data.samples, data.loss, data.mass
+        self.samples, self.loss, self.normaliser = data.samples, data.loss, data.normaliser
         self.num_parameters, self.num_samples = self.layout.size, self.samples.num_samples
         self._cache: dict[str, Any] = {}
         self.__dict__.pop("parameters", None)  # of the model before
@@ -405,7 +405,7 @@ class Problem:
         """Outputs (num_samples, output_dim) of the model with these parameters in place of its own."""
         outputs = self._frozen.outputs(named, inputs, fast)
         shape = tuple(outputs.shape[1:])
-        is_known = shape == self.output_shape or self.loss.takes(shape)
+        is_known = shape == self.output_shape or self.loss.accepts(shape)
         got = f"some have shape {self.output_shape} and some {shape}"
         require(is_known, "every sample must have outputs of one shape", got)
         return outputs.reshape(len(outputs), -1)
@@ -418,7 +418,7 @@ class Problem:
         """One pass over the data as (inputs, targets, weights); the weights of a whole pass average the data."""
         return self._data.batches(size)
 
-    def few_samples(self, count: int) -> Batch:
+    def subsample(self, count: int) -> Batch:
         """Some samples for a check: spread over the data where they are held, the first of a stream."""
         return self._data.few(count)
 

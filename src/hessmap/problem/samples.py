@@ -283,7 +283,8 @@ _NO_ORDER = (
 
 @dataclass(frozen=True, eq=False)
 class WeightedSamples:
-    """``mass`` is what the weighted sum of losses is divided by; targets of held samples are prepared for the loss."""
+    """Samples with their weights. ``normaliser`` is what the weighted sum of losses is divided by; targets of held
+    samples are prepared for the loss."""
 
     samples: Samples
     given_weights: Tensor | None
@@ -291,7 +292,7 @@ class WeightedSamples:
     output_dim: int
     dtype: torch.dtype
     device: torch.device
-    mass: float
+    normaliser: float
 
     def pairs(self, size: int | None) -> Iterator[tuple[Inputs, Tensor]]:
         """One pass over inputs and prepared targets."""
@@ -337,7 +338,7 @@ class WeightedSamples:
         """The weight of every sample in the mean."""
         given = torch.ones(self.samples.num_samples, dtype=torch.float64)
         given = given if self.given_weights is None else self.given_weights
-        return (given / self.mass).to(self.device, self.dtype)
+        return (given / self.normaliser).to(self.device, self.dtype)
 
     @cached_property
     @torch.inference_mode(False)
@@ -379,15 +380,15 @@ def weighted_samples(
     dtype, device = model.dtype, model.device
     if isinstance(samples, HeldSamples):
         samples = HeldSamples(samples.inputs, prepared_targets(loss, samples.targets, output_dim, dtype, device))
-    found = WeightedSamples(samples, given, loss, output_dim, dtype, device, mass=0.0)
-    mass, start = 0.0, 0
+    found = WeightedSamples(samples, given, loss, output_dim, dtype, device, normaliser=0.0)
+    normaliser, start = 0.0, 0
     for _, targets in found.pairs(None):
-        masses = loss.mass(targets).to("cpu", torch.float64)
-        part = torch.ones_like(masses) if given is None else given[start : start + len(masses)]
-        mass += float(part @ masses)
-        start += len(masses)
-    require(mass > 0, "at least one sample must count", "the loss ignores every one of them")
-    return replace(found, mass=1.0 if loss.is_sum else mass)
+        counted = loss.target_weights(targets).to("cpu", torch.float64)
+        part = torch.ones_like(counted) if given is None else given[start : start + len(counted)]
+        normaliser += float(part @ counted)
+        start += len(counted)
+    require(normaliser > 0, "at least one target must count", "all targets are ignored (ignore_index)")
+    return replace(found, normaliser=1.0 if loss.is_sum else normaliser)
 
 
 def prepared_targets(loss: Loss, targets: Tensor, output_dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -414,7 +415,7 @@ _BATCH = 256  # samples at a time of a data set that comes without a loader
 
 
 @torch.no_grad()
-def samples_of(
+def as_samples(
     data: Any, targets: Any, dtype: torch.dtype, device: torch.device, budget: int
 ) -> tuple[Samples, tuple[str, ...]]:
     """The samples that a user means, and notes on what was done to them."""
@@ -437,7 +438,7 @@ def samples_of(
 def all_samples(data: Any, targets: Any = None) -> Pair:
     """Inputs and targets of all samples in memory, in float64 where they are real."""
     device = torch.device("cpu")
-    samples, _ = samples_of(data, targets, torch.float64, device, available_bytes() // 4)
+    samples, _ = as_samples(data, targets, torch.float64, device, available_bytes() // 4)
     if isinstance(samples, HeldSamples):
         return samples.inputs, samples.targets
     inputs, labels = zip(*samples.batches(), strict=True)

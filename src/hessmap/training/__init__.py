@@ -3,14 +3,14 @@
 from hessmap.training.checkpoints import check_same_settings, content_of, load_checkpoint, save_checkpoint
 from hessmap.training.losses import LOSSES
 from hessmap.training.modes import evaluation_mode
-from hessmap.training.objective import Evaluation, Moment, TrainingDiverged
+from hessmap.training.objective import Evaluation, ProgressUpdate, TrainingDiverged
 from hessmap.training.trainer import OPTIMISERS, train
 
 __all__ = [
     "LOSSES",
     "OPTIMISERS",
     "Evaluation",
-    "Moment",
+    "ProgressUpdate",
     "TrainingDiverged",
     "check_same_settings",
     "content_of",

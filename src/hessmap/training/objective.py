@@ -30,7 +30,7 @@ class Evaluation(NamedTuple):
     gradient_norm: float
 
 
-class Moment(NamedTuple):
+class ProgressUpdate(NamedTuple):
     """A progress update, as passed to a ``progress`` callback.
 
     Attributes:

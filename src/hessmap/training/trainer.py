@@ -25,8 +25,8 @@ from hessmap.training.modes import channels_last, threads, training_mode
 from hessmap.training.objective import (
     Evaluation,
     History,
-    Moment,
     Objective,
+    ProgressUpdate,
     divergence_error,
     history_arrays,
     objective,
@@ -158,7 +158,7 @@ def train(
     num_threads: int | None = None,
     checkpoint: Location | None = None,
     checkpoint_every: int = 10,
-    progress: Callable[[Moment], None] | None = None,
+    progress: Callable[[ProgressUpdate], None] | None = None,
 ) -> TrainingRun:
     """Train a model in place and return its history.
 
@@ -188,7 +188,7 @@ def train(
         checkpoint: File to save the state in, every ``checkpoint_every`` epochs and at the end. If it exists, training
             resumes from it, bit for bit as if never interrupted. Default: none.
         checkpoint_every: Epochs between two checkpoints. Defaults to 10.
-        progress: Called with a ``Moment`` at every record after the first. Default: none.
+        progress: Called with a ``ProgressUpdate`` at every record after the first. Default: none.
 
     Returns:
         TrainingRun: The recorded epochs, losses, accuracies and gradient norms, why training ended, and the settings.
@@ -241,7 +241,7 @@ def train(
             if state.epoch % record_every == 0 or state.epoch == epochs:
                 evaluation = state.record()
                 if progress is not None:
-                    progress(Moment(state.epoch, epochs, evaluation))
+                    progress(ProgressUpdate(state.epoch, epochs, evaluation))
             if checkpoint is not None and state.epoch % checkpoint_every == 0:
                 state.save(checkpoint)
         if checkpoint is not None:

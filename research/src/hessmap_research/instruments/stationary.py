@@ -23,8 +23,8 @@ from hessmap.training.modes import evaluation_mode, threads
 from hessmap.training.objective import (
     Evaluation,
     History,
-    Moment,
     Objective,
+    ProgressUpdate,
     divergence_error,
     history_arrays,
     objective,
@@ -48,7 +48,7 @@ class Search:
         tolerance: float,
         max_evaluations: int,
         record_every: int,
-        progress: Callable[[Moment], None] | None,
+        progress: Callable[[ProgressUpdate], None] | None,
     ) -> None:
         self.goal = goal
         self.tolerance = tolerance
@@ -162,7 +162,7 @@ class Search:
             raise divergence_error(evaluation.loss, where, "Start from smaller parameters")
         self.history.append((self.num_evaluations, evaluation))
         if self.progress is not None:
-            self.progress(Moment(self.num_evaluations, self.max_evaluations, self.latest))
+            self.progress(ProgressUpdate(self.num_evaluations, self.max_evaluations, self.latest))
 
     def _count(self) -> None:
         if self.num_evaluations >= self._budget:
@@ -197,7 +197,7 @@ def train_to_stationary_point(
     max_evaluations: int = 20_000,
     record_every: int = 10,
     num_threads: int | None = None,
-    progress: Callable[[Moment], None] | None = None,
+    progress: Callable[[ProgressUpdate], None] | None = None,
 ) -> TrainingRun:
     """Bring the gradient norm below ``tolerance``, changing the model that is given, in place.
 

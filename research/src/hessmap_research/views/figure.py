@@ -65,8 +65,8 @@ def shades(opened: Sequence[Panel]) -> dict[str, str]:
     for enough in (unmarked, free):
         if len(labels) <= len(enough):
             return clouds | dict(zip(labels, enough, strict=False))
-    together = [{curve.label for curve in some} for some in drawn]
-    return clouds | (_reused(labels, together, free) or _graded(labels))
+    vectorised = [{curve.label for curve in some} for some in drawn]
+    return clouds | (_reused(labels, vectorised, free) or _graded(labels))
 
 
 def _colours_of_marks(opened: Sequence[Panel]) -> set[str]:
@@ -75,7 +75,7 @@ def _colours_of_marks(opened: Sequence[Panel]) -> set[str]:
     return {colour for colour, _ in MARK_STROKES[: max(numbers, default=0)]}
 
 
-def _reused(labels: Sequence[str], together: Sequence[set[str]], free: Sequence[str]) -> dict[str, str]:
+def _reused(labels: Sequence[str], vectorised: Sequence[set[str]], free: Sequence[str]) -> dict[str, str]:
     """The first colour for each label that no label beside it has; empty where they do not suffice.
 
     >>> _reused(["a", "b", "c"], [{"a", "b"}, {"b", "c"}], ["red", "blue"])
@@ -83,7 +83,7 @@ def _reused(labels: Sequence[str], together: Sequence[set[str]], free: Sequence[
     """
     found: dict[str, str] = {}
     for label in labels:
-        beside = {other for panel in together if label in panel for other in panel}
+        beside = {other for panel in vectorised if label in panel for other in panel}
         taken = {found[other] for other in beside if other in found}
         left = [colour for colour in free if colour not in taken]
         if not left:

@@ -55,7 +55,7 @@ def measured_data_ranks(problem: Problem) -> DataRankMeasurement:
     kind = problem.inputs.dtype if isinstance(problem.inputs, torch.Tensor) else type(problem.inputs).__name__
     is_real = isinstance(kind, torch.dtype) and kind.is_floating_point
     require(is_real, "the rank formulas are about inputs that are one tensor of floating-point numbers", f"got {kind}")
-    weights = problem.weights * problem.loss.mass(problem.targets)
+    weights = problem.weights * problem.loss.target_weights(problem.targets)
     inputs = problem.inputs.flatten(1)
     centred = inputs - weights @ inputs / weights.sum()
     roots = weights.sqrt()[:, None]

@@ -368,7 +368,9 @@ def _checked_settings(
 ) -> ChainSettings:
     draws = checked_count("num_draws", num_draws, _FEWEST)
     burn_in = draws // 2 if num_burn_in is None else checked_count("num_burn_in", num_burn_in, 0)
-    observations = problem.mass if num_observations is None else checked_number("num_observations", num_observations)
+    observations = (
+        problem.normaliser if num_observations is None else checked_number("num_observations", num_observations)
+    )
     must, remedy = "an estimate needs more than e = 2.7 observations, for log n > 1", "Give num_observations"
     require(math.e < observations < math.inf, must, f"there are {observations:g}", remedy)
     beta = default_inverse_temperature(observations)

@@ -72,7 +72,7 @@ def _centre_cosines(problem: Problem, layer: str, gradients: LogitGradients) -> 
     factors = layer_factors(problem, layer)
     weights, slopes = ([part.numpy() for part in parts] for parts in (tail.weights, tail.derivatives))
     num_outputs = len(factors.output_factor)
-    roots = problem.loss.hessian_root(problem.outputs(), problem.targets).mT
+    roots = problem.loss.hessian_factor(problem.outputs(), problem.targets).mT
     mean_root = torch.einsum("n,nab->ab", problem.weights / problem.weights.sum(), roots).numpy()
     centres = gradients.means.numpy().mean(axis=0)
     found = {}

@@ -146,8 +146,8 @@ def exact_ranks(*parts: Part) -> Exact:
         loss, seed = case.get("loss", "squared"), draw.randrange(2**32)
         if len(parts) == 1 or not set(drawn.known) <= _ALL_CERTIFIED_TOGETHER:
             return {part: generic_rank(drawn.network, part, loss, **drawn.known, seed=seed) for part in parts or PARTS}
-        together = generic_hessian_ranks(drawn.network, loss, **drawn.known, seed=seed)
-        return {part: together[part] for part in parts or PARTS}
+        vectorised = generic_hessian_ranks(drawn.network, loss, **drawn.known, seed=seed)
+        return {part: vectorised[part] for part in parts or PARTS}
 
     return ranks
 
