@@ -119,7 +119,7 @@ class LayerGraph:
         targets: The targets of the batch.
         weights: The weights of its samples in the mean.
         uses: The uses of the weights.
-        together: Whether vector-Jacobian products are vectorised, which is faster where an operation is cheap.
+        vectorised: Whether vector-Jacobian products are vectorised, which is faster where an operation is cheap.
     """
 
     problem: Problem
@@ -156,7 +156,7 @@ def layer_graph(
     Args:
         problem: Model, data and loss.
         batch: Inputs, targets and weights of some samples.
-        together: Whether vector-Jacobian products are vectorised.
+        vectorised: Whether vector-Jacobian products are vectorised.
         uses: Numbers of the uses to follow. Default: all.
 
     Returns:
