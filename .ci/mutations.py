@@ -52,7 +52,7 @@ TESTS = {
     f"{LIBRARY}/problem": CURVATURE,
     f"{LIBRARY}/losses": CURVATURE,
     f"{LIBRARY}/exact": ["tests/finite_field"],
-    f"{LIBRARY}/maps/curvature_map/network.py": ["tests/map/test_data_ranks.py"],
+    f"{LIBRARY}/maps/curvature_map/dense.py": ["tests/map/test_data_ranks.py"],
     f"{LIBRARY}/certificates": ["tests/certificates"],
     f"{RESEARCH}/runner": [f"research/tests/studies/test_{name}.py" for name in RUNNER],
 }
@@ -195,7 +195,7 @@ def run(given: argparse.Namespace) -> None:
 
 
 def chosen_folders(names: Sequence[str]) -> list[str]:
-    """The folders of the table that the names end: ``theory``, ``maps/curvature_map/network.py``, or the whole path."""
+    """The folders of the table that the names end: ``theory``, ``maps/curvature_map/dense.py``, or the whole path."""
     found = [[folder for folder in TESTS if f"/{folder}".endswith(f"/{name.strip('/')}")] for name in names]
     for name, folders in zip(names, found, strict=True):
         if not folders:

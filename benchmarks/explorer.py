@@ -63,7 +63,7 @@ def add_large_map(path: Path, size: int) -> None:
     from hessmap.records import Spectrum, Store, add_map
     from views.synthetic_map import curvature_map
 
-    made = curvature_map(with_twin=False)
+    made = curvature_map(with_counterpart=False)
     values = np.concatenate([np.logspace(0, -9, size // 2), np.logspace(-15, -19, size - size // 2)])
     spectrum = Spectrum(values, "dense", True, np.array([]), 1.0)
     parts = tuple(replace(part, spectrum=spectrum) for part in made.network.parts)

@@ -74,7 +74,7 @@ def main() -> None:
             problem = hm.Problem(model, "cross_entropy", *few, dtype=torch.float32)  # a label at every character
             found = maps[step] = hm.map(problem, seconds=4, title=f"after {step} steps")
             sharpness = whole_of(found.network).sharpness.value
-            print(f"step {step}: risk {found.network.risk:.2f}, sharpness {sharpness:.3g}, {found.verdicts[2]}")
+            print(f"step {step}: risk {found.network.risk:.2f}, sharpness {sharpness:.3g}, {' '.join(found.summary)}")
         inputs, targets = sequences(32, generator)
         optimiser.zero_grad()
         cross_entropy(model(inputs).mT, targets).backward()

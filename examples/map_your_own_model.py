@@ -1,4 +1,4 @@
-"""Map the curvature of a model of your own: ranks, spectra, one row per layer, verdicts, figures."""
+"""Map the curvature of a model of your own: spectra, one row per layer, findings, figures."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ for _ in range(60):
     optimiser.step()
 
 curvature = hm.map(model, (inputs, labels), loss="cross_entropy")
-for verdict in curvature.verdicts:
-    print("-", verdict)
+for finding in curvature.summary:
+    print("-", finding)
 for layer in curvature.network.layers:
     print(f"layer {layer.name}: {layer.num_parameters} parameters, {layer.curvature_share:.0%} of the curvature")
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import hessmap as hm
-from hessmap.maps.comparison import track_verdicts
+from hessmap.maps.comparison import track_summary
 from hessmap.views.plots import write_figure
 
 torch.manual_seed(0)
@@ -19,7 +19,7 @@ targets = nn.functional.one_hot(labels).double()
 model = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 10)).double()
 optimiser = torch.optim.SGD(model.parameters(), lr=rate)
 
-# Points are stored, as they are made, in the file of all maps and studies: hessmap track show digits-descent.
+# Points are stored, as they are made, in the file of all maps and studies: hessmap tracks show digits-descent.
 # Without share, every call measures; share=0.1 measures at those calls that keep it to a tenth of the time.
 options = {"name": "digits-descent", "replace": True, "share": None, "count": 3, "max_probes": 16}
 with hm.Tracker(model, "squared", (inputs, targets), **options) as tracker:
@@ -30,6 +30,6 @@ with hm.Tracker(model, "squared", (inputs, targets), **options) as tracker:
         (0.5 * (model(inputs) - targets).square().sum(1).mean()).backward()
         optimiser.step()
 
-for verdict in track_verdicts(tracker.track):
-    print("-", verdict)
+for finding in track_summary(tracker.track):
+    print("-", finding)
 print("drawn to", write_figure(tracker.track.plot(), Path("hessmap-runs/track.png"), salt="track"))

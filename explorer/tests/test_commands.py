@@ -47,9 +47,9 @@ def run_in_a_shell(command: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_shell_gives_the_program_the_words(tmp_path: Path, name: str) -> None:
-    values = run_in_a_shell(command_line("map", "compare", f"--html={name}", values=["b", name]), tmp_path)
+    values = run_in_a_shell(command_line("maps", "compare", f"--html={name}", values=["b", name]), tmp_path)
     separator = ["--"] if name.startswith("-") else []
-    assert values == ["map", "compare", f"--html={name}", *separator, "b", name]
+    assert values == ["maps", "compare", f"--html={name}", *separator, "b", name]
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
@@ -74,7 +74,7 @@ def test_every_command_of_the_explorer_and_of_pages_is_quoted(tmp_path: Path, na
     with Store(explorer.store) as store:
         pages = map_page(load_map(store, name)), track_page(load_track(store, name))
     for page, words in zip(
-        pages, (["map", "show", "--html=map.html"], ["track", "show", "--html=track.html"]), strict=True
+        pages, (["maps", "show", "--html=map.html"], ["tracks", "show", "--html=track.html"]), strict=True
     ):
         assert command_line(*words, values=[name]) in unescape(page)
 
@@ -94,9 +94,9 @@ class _Description:
 
 
 def test_the_command_of_a_job_is_quoted(tmp_path: Path) -> None:
-    words = ("map", "directions", "--layer=a; touch PWNED", "--store=/tmp/x", "--json", "--", "$(touch PWNED)")
+    words = ("maps", "directions", "--layer=a; touch PWNED", "--store=/tmp/x", "--json", "--", "$(touch PWNED)")
     shown = run_in_a_shell(Job(1, "directions", "title", words).command, tmp_path)
-    assert shown == ["map", "directions", "--layer=a; touch PWNED", "--", "$(touch PWNED)"]
+    assert shown == ["maps", "directions", "--layer=a; touch PWNED", "--", "$(touch PWNED)"]
 
 
 # Jobs import what the explorer was started with

@@ -119,7 +119,7 @@ def test_the_lines_of_directions_run_their_command(folder: Path, monkeypatch: py
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.chdir(folder)
-    words = ["map", "directions", "--json", "--", "before"]
+    words = ["maps", "directions", "--json", "--", "before"]
     for lines in (eigenvector_lines(words, 1), directions_lines(words, "overlap")):
         (folder / "directions.svg").unlink(missing_ok=True)
         exec(lines, {})

@@ -68,7 +68,7 @@ def test_ranks_are_those_of_the_library(asked: TestClient) -> None:
         "outer_product": 610,
         "functional": 900,
     }
-    assert all(rank["truth"] == "exact" and rank["reference"] for rank in shown["ranks"])
+    assert all(rank["kind"] == "exact" and rank["reference"] for rank in shown["ranks"])
     assert shown["num_parameters"] == 2720
     assert shown["ranks"][0]["share"] == pytest.approx(1410 / 2720)
     convolutional = found(asked.get("/api/predict?family=convolutional&channels=1-8&kernels=3&strides=2&outputs=4"))
@@ -141,7 +141,7 @@ def test_maps_are_listed_newest_first(asked: TestClient, nothing: TestClient) ->
 
 def test_a_map_has_its_numbers_figures_and_lines(asked: TestClient, explorer: Explorer) -> None:
     shown = found(asked.get("/api/maps/before"))
-    assert [network["name"] for network in shown["networks"]] == ["network", "linear twin"]
+    assert [network["name"] for network in shown["networks"]] == ["network", "network without activations"]
     assert len(shown["layers"]["blocks"]) == 3
     assert {trace["colour"] for trace in shown["networks"][0]["spectrum"]["traces"]} == {
         "loss",

@@ -14,6 +14,7 @@ from numbers import Rational, Real
 from typing import SupportsIndex, TypeVar
 
 Item = TypeVar("Item")
+_MOST_NAMES = 12  # that a message lists
 EXIT_OF_INTERRUPTION = 130  # of the program after Ctrl-C: 128 + SIGINT, as a shell reports it
 EXIT_OF_CLOSED_PIPE = 141  # where the reader of its output has gone: 128 + SIGPIPE
 
@@ -150,14 +151,22 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
     Returns:
         The exception, for the caller to raise.
 
+    Notes:
+        Of more than 12 names the message lists the similar ones, or the first few if none is similar.
+
     Example:
         >>> str(unknown_name("loss", "sqared", ["squared", "log_cosh"]))
         "loss must be one of squared, log_cosh; got 'sqared'. Did you mean 'squared'?"
+        >>> str(unknown_name("case", "c9z", [f"c{number}" for number in range(88)]))
+        "case must be one of 88 names; got 'c9z'. Did you mean 'c9' or 'c89'?"
     """
     names = list(known)
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)
     hint = f" Did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
-    return UnknownName(f"{kind} must be one of {', '.join(names)}; got {short_text(given)}.{hint}")
+    listed = ", ".join(names)
+    if len(names) > _MOST_NAMES:
+        listed = f"{len(names)} names" if near else f"{len(names)} names ({', '.join(names[:3])}, ..)"
+    return UnknownName(f"{kind} must be one of {listed}; got {short_text(given)}.{hint}")
 
 
 @contextmanager

@@ -121,5 +121,5 @@ def test_bounds_of_two_convolutions_are_the_ranks_of_the_generic_network() -> No
     predicted = predict_ranks(net, loss="squared")
 
     assert [getattr(predicted, part).value for part in PARTS] == [64, 159, 171]
-    assert [getattr(predicted, part).truth for part in PARTS] == ["conjecture", "conjectured bound", "conjecture"]
+    assert [getattr(predicted, part).kind_text for part in PARTS] == ["conjecture", "conjectured bound", "conjecture"]
     assert [generic_rank(net, part).value for part in PARTS] == [64, 159, 171]

@@ -109,7 +109,7 @@ def test_a_chain_of_images_that_is_one_pixel_wide_is_that_of_one_dimension() -> 
     image = predict_ranks(ImageConvolutional((9, 1), (1, 2, 2), ((3, 1), (3, 1)), outputs=4))
     line = predict_ranks(Convolutional(9, (1, 2, 2), (3, 3), outputs=4))
     assert [getattr(image, part).value for part in PARTS] == [getattr(line, part).value for part in PARTS]
-    assert image.outer_product.truth != "exact"
+    assert image.outer_product.kind_text != "exact"
 
 
 def test_a_bound_is_missed_where_two_filters_have_a_common_multiple() -> None:

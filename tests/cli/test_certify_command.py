@@ -158,8 +158,8 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
         (["--initial", "own_certificate:untrained"], "go with a model of your own; --initial came without"),
         ([*SUBJECT, "--save", "own_certificate.py/x.npz"], "own_certificate.py/x.npz is not (not a directory)"),
         ([*SUBJECT, "--save", "."], "the file must be writable; . is not (it is a folder)"),
-        ([*SUBJECT, "--verify", "absent.npz"], "a certificate must be readable; absent.npz is not"),
-        ([*SUBJECT, "--verify", "own_certificate.py"], "a certificate must be readable; own_certificate.py is not"),
+        ([*SUBJECT, "--verify", "absent.npz"], "a file to load must be readable; absent.npz: No such file"),
+        ([*SUBJECT, "--verify", "own_certificate.py"], "must contain a result of hessmap; own_certificate.py: "),
         (
             [*SUBJECT, "--grid", "1"],
             "a grid is given as SCALE,PRECISION[,POINTS]; got '1'. Write for example --grid 0.1,100",

@@ -213,7 +213,7 @@ def test_real_program_without_the_other_packages_names_them(
 def test_real_program_without_the_other_packages_works(library_alone: dict[str, str]) -> None:
     shown = run(library_alone, "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    for name in ("map", "track", "predict", "certify", "function", "learning", "data"):
+    for name in ("map", "maps", "tracks", "predict", "certify", "function", "learning", "data"):
         assert re.search(rf"^\W*{name}\b", shown.stdout, re.MULTILINE), name
     assert "Needs hessmap-explorer" in shown.stdout
     assert "Needs hessmap-research" in shown.stdout

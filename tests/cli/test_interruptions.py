@@ -26,7 +26,7 @@ __all__ = ["closed_pipe"]  # a fixture
     [
         ("typer", ["predict", "5-4-3"]),
         ("rich", ["predict", "5-4-3"]),
-        ("numpy", ["map", "list", "--store", "none.sqlite"]),
+        ("numpy", ["maps", "list", "--store", "none.sqlite"]),
         ("torch", ["map", "--samples", "20", "--epochs", "0"]),
         ("torch", ["certify"]),
         ("mine", ["map", "mine:net"]),

@@ -48,11 +48,26 @@ def mapped(*arguments: str) -> Result:
     return done
 
 
+def stored(*arguments: str) -> Result:
+    done = runner.invoke(app, ["maps", *arguments])
+    assert done.exit_code == 0, done.stderr
+    return done
+
+
+@pytest.mark.usefixtures("_no_figures")
+def test_ranks_are_shown_on_request_with_the_network_without_activations() -> None:
+    done = mapped(*SMALL, "--ranks")
+    for text in ("Ranks of the network", "Ranks of the network without activations", "H_f (functional)", "exact"):
+        assert text in done.stdout
+    assert "6 dense Hessians of 296 parameters" in done.stderr
+
+
 def test_a_small_network_is_trained_mapped_and_written(folder: Path) -> None:
     done = mapped(*SMALL, "--name", "small")
-    for shown in ("network: 64-4-10 relu", "linear twin: 64-4-10", "Layers", "Verdicts", "obeys the theorem"):
+    for shown in ("64-4-10 relu", "largest stable learning rate", "Layers", "Findings"):
         assert shown in done.stdout
-    assert "three dense Hessians of 296 parameters" in done.stderr
+    assert "rank" not in done.stdout
+    assert "2 dense Hessians of 296 parameters" in done.stderr
     assert "Written to hessmap-runs/map-small" in done.stderr
     written = folder / "hessmap-runs" / "map-small"
     names = sorted(path.name for path in written.iterdir())
@@ -63,33 +78,31 @@ def test_a_small_network_is_trained_mapped_and_written(folder: Path) -> None:
 
 @pytest.mark.usefixtures("_no_figures")
 def test_json_is_the_record_and_nothing_else(folder: Path) -> None:
-    done = mapped(*SMALL, "--json", "--output", "there", "--loss", "squared", "--no-twin", "--bias")
+    done = mapped(*SMALL, "--json", "--output", "there", "--loss", "squared", "--bias")
     found = CurvatureMap.from_json(done.stdout)
     assert found.network.description == "64-4-10 relu bias"
     assert found.network.loss == "squared"
-    assert found.linear_twin is None
+    assert found.linear_counterpart is None
     assert (folder / "there" / "map.json").read_text() == done.stdout.strip()
 
 
 @pytest.mark.usefixtures("_no_figures")
 def test_the_same_seed_gives_the_same_map() -> None:
-    first, second, other = (
-        CurvatureMap.from_json(mapped(*SMALL, "--json", "--no-twin", "--seed", seed).stdout) for seed in "001"
-    )
+    first, second, other = (CurvatureMap.from_json(mapped(*SMALL, "--json", "--seed", seed).stdout) for seed in "001")
     assert first == second
     assert first != other
 
 
 def test_a_model_and_data_of_the_users_own_are_mapped_as_they_are() -> None:
     done = mapped("own_map_subject:net", "--data", "own_map_subject:data", "--name", "mine")
-    assert "network: 5-4-3 tanh bias" in done.stdout
+    assert "5-4-3 tanh bias" in done.stdout
     assert "training" not in done.stderr
 
 
 def test_a_network_too_large_for_dense_hessians_is_estimated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
     done = mapped(*SMALL, "--name", "large")
-    expected = ("64-4-10 relu", "Estimates from products, without ranks: dense Hessians need", "sharpness", "Verdicts")
+    expected = ("64-4-10 relu", "(± is a standard error): dense Hessians need", "sharpness", "Findings")
     for shown in expected:
         assert shown in " ".join(done.stdout.split())
     assert "estimates from products" in done.stderr
@@ -101,27 +114,27 @@ def test_a_network_too_large_for_dense_hessians_is_estimated(folder: Path, monke
     assert found.network.num_parameters == 296
     monkeypatch.setattr("hessmap.views.plots.save_figure", lambda *_: [])
     assert CurvatureMap.from_json(mapped(*SMALL, "--json").stdout).network == found.network
-    assert CurvatureMap.from_json(mapped("show", "large", "--json").stdout) == found
+    assert CurvatureMap.from_json(stored("show", "large", "--json").stdout) == found
 
 
 @pytest.mark.usefixtures("_no_figures")
 def test_estimates_are_compared_with_exact_maps(folder: Path) -> None:
-    mapped(*SMALL, "--name", "exact", "--no-twin")
+    mapped(*SMALL, "--name", "exact")
     mapped(*SMALL, "--name", "estimated", "--estimate")
-    done = mapped("compare", "exact", "estimated", "--html", "both.html")
+    done = stored("compare", "exact", "estimated", "--html", "both.html")
     text = " ".join(done.stdout.split())
     assert "One of the maps is made of estimates" in text
     assert "within error" in text
     assert "The three Hessians" not in (folder / "both.html").read_text()
-    mapped("show", "estimated", "--html", "one.html")
+    stored("show", "estimated", "--html", "one.html")
     page = (folder / "one.html").read_text()
-    assert "Estimates from products, without ranks: as asked for." in page
-    assert "largest stable step" in page
+    assert "(± is a standard error): requested by dense=False." in page
+    assert "largest stable learning rate" in page
 
 
 @pytest.mark.usefixtures("_no_figures")
 def test_widths_follow_the_data_unless_given() -> None:
-    done = mapped("--samples", "60", "--side", "4", "--epochs", "1", "--json", "--no-twin")
+    done = mapped("--samples", "60", "--side", "4", "--epochs", "1", "--json")
     assert CurvatureMap.from_json(done.stdout).network.description == "16-30-20-10 relu"
 
 
@@ -130,7 +143,7 @@ def test_widths_follow_the_data_unless_given() -> None:
     [
         (["own_map_subject:nett"], "Near names in own_map_subject: net"),
         (["own_map_subject:net"], "must fit"),
-        (["own_map_subject:net", "--widths", "5-4-3"], "a model of your own has its own widths"),
+        (["own_map_subject:net", "--widths", "5-4-3"], "--widths is for the network that hessmap trains"),
         (["--data", "digitz"], "Did you mean 'digits'?"),
         (["--data", "own_map_subject:data", "--samples", "3"], "choose from a listed data set"),
         (["--name", "a/b"], "made of letters"),

@@ -1,4 +1,4 @@
-"""``hessmap map directions``: the network is made again from the options of its map, and foreign code is asked for."""
+"""``hessmap maps directions``: the network is made again from the options of its map, and foreign code is asked for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ net = Zoo.net
 
 
 def run(*words: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["map", *words, "--store", str(STORE)], env={"COLUMNS": "400"})
+    command = "map" if words[0].startswith("-") else "maps"
+    result = CliRunner().invoke(app, [command, *words, "--store", str(STORE)], env={"COLUMNS": "400"})
     assert result.exit_code == code, result.output
     return result
 
@@ -48,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> CurvatureMap:
     """The map of a small network, made by the command."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("made"))
-        run("--widths=64-3-10", "--samples=60", "--epochs=2", "--seed=3", "--no-twin", "--no-files", "--name=own")
+        run("--widths=64-3-10", "--samples=60", "--epochs=2", "--seed=3", "--no-files", "--name=own")
         with Store(STORE) as store:
             return load_map(store, "own").record
 
@@ -62,7 +63,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("foreign_code", None)
 
 
-OWN = MapOptions(widths="64-3-10", samples=60, epochs=2, seed=3, twin=False)
+OWN = MapOptions(widths="64-3-10", samples=60, epochs=2, seed=3)
 
 
 def stored(made: CurvatureMap, **maps: MapOptions | None) -> None:
@@ -137,7 +138,7 @@ def test_a_terminal_is_asked(made: CurvatureMap, answer: str, folder: Path) -> N
     """On a terminal of its own; what is asked names the code and the folder."""
     stored(made, one=MapOptions(model="foreign_code:net", data="foreign_code:data"))
     ours, theirs = pty.openpty()
-    words = ["map", "directions", "one", "--count=1", "--json", "--store", str(STORE)]
+    words = ["maps", "directions", "one", "--count=1", "--json", "--store", str(STORE)]
     with subprocess.Popen(
         [sys.executable, "-m", "hessmap", *words],
         stdin=theirs,

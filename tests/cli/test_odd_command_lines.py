@@ -103,20 +103,20 @@ map absent:net {OWN}
 map .relative:net {OWN}
 map word
 map --no-such-option
-map show
-map show absent
-map show absent --html a_folder
-map list --store other.sqlite
-map compare one
-map compare one two --figure x.gif
-map compare one two --figure a_file/x.png
-track show absent
-track show absent --figure a_folder
-track checkpoints mine:net
-track checkpoints mine:net absent.pt {OWN}
-track checkpoints mine:net junk.pt {OWN}
-track checkpoints mine:net a_folder {OWN}
-track checkpoints mine:net junk.pt --samples 0
+maps show
+maps show absent
+maps show absent --html a_folder
+maps list --store other.sqlite
+maps compare one
+maps compare one two --figure x.gif
+maps compare one two --figure a_file/x.png
+tracks show absent
+tracks show absent --figure a_folder
+tracks checkpoints mine:net
+tracks checkpoints mine:net absent.pt {OWN}
+tracks checkpoints mine:net junk.pt {OWN}
+tracks checkpoints mine:net a_folder {OWN}
+tracks checkpoints mine:net junk.pt --samples 0
 predict
 predict ''
 predict 5

@@ -1,4 +1,4 @@
-"""``hessmap map --name``, ``list``, ``show`` and ``compare``: what the commands print, store and write."""
+"""``hessmap map --name`` and ``hessmap maps list | show | compare``: what the commands print, store and write."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from typer.testing import CliRunner, Result
 from hessmap.cli import app
 from hessmap.records import CurvatureMap, MapComparison
 
-SMALL = ("--widths", "64-4-10", "--samples", "60", "--no-twin")
+SMALL = ("--widths", "64-4-10", "--samples", "60")
 STORE = ("--store", "store.sqlite")
 NO_FIGURES = ("hessmap.views.plots.save_figure", lambda *_: [])  # beside a new map: most of its time
 
 
+STORED = ("list", "show", "compare")
+
+
 def run(*words: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["map", *words], env={"COLUMNS": "160"})
+    """``hessmap maps`` if the first word is a command about stored maps, else ``hessmap map``."""
+    command = "maps" if words[0] in STORED else "map"
+    result = CliRunner().invoke(app, [command, *words], env={"COLUMNS": "160"})
     assert result.exit_code == code, result.output
     return result
 
@@ -103,9 +108,9 @@ def test_show_prints_the_map_and_the_command_that_made_it() -> None:
     for shown in (
         "run3: hessmap map --samples=60 --widths=64-4-10",
         "--epochs=3",
-        "network: 64-4-10 relu",
+        "64-4-10 relu",
         "Layers",
-        "Verdicts",
+        "Findings",
     ):
         assert shown in text
 
@@ -121,22 +126,22 @@ def without_scripts(text: str) -> str:
     return re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
 
 
-def test_the_page_of_a_map_has_verdicts_figures_tables_and_how_to_reproduce() -> None:
+def test_the_page_of_a_map_has_findings_figures_tables_and_how_to_reproduce() -> None:
     run("show", "run3", "--html", "map.html", *STORE)
     text = self_contained("map.html")
     assert "<h1>64-4-10 relu, cross_entropy loss, 60 samples</h1>" in text
     assert without_scripts(text).count("<svg") == 3
-    assert "largest eigenvalue of H_L (sharpness)" in text
+    assert "largest eigenvalue of the Hessian (sharpness)" in text
     assert "Where the parameters are, and where the curvature is" in text
-    assert "hessmap map show --html=map.html run3" in text
-    assert re.search(r"hessmap map --samples=60 --widths=64-4-10 --epochs=3 --no-twin --name=run3", text)
+    assert "hessmap maps show --html=map.html run3" in text
+    assert re.search(r"hessmap map --samples=60 --widths=64-4-10 --epochs=3 --name=run3", text)
     for fixed in ("#222222", "#ffffff;", "#8a8a8a", "fill: #f4f4f4"):
         assert fixed not in text.split("</style>", 1)[1], "a colour that does not follow the page"
 
 
 def test_compare_says_what_changed_per_layer() -> None:
     text = run("compare", "run1", "run3", *STORE).stdout
-    for shown in ("run1 → run3", "gradient norm", "H_f functional", "top eigenvalue", "The risk fell from", "as sharp"):
+    for shown in ("run1 → run3", "gradient norm", "largest eigenvalue", "The risk fell from", "as sharp"):
         assert shown in text
 
 
@@ -189,8 +194,9 @@ def test_the_store_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["shwo", "run1"], "must be one of list, show, compare, directions; got 'shwo'. Did you mean 'show'?"),
-        (["my_models"], "A model of your own has a colon: package.module:attribute."),
+        (["list_", "run1"], "Got unexpected extra argument"),
+        (["my_models"], "a model is named as PACKAGE.MODULE:ATTRIBUTE; got 'my_models'."),
+        (["directions", "--epochs", "1"], "Stored maps: hessmap maps directions."),
         (["show", "run4", *STORE], "map must be one of run1, run3, squares; got 'run4'"),
         (["compare", "run1", "run4", *STORE], "got 'run4'"),
         (["show", "run1", "--store", "none.sqlite"], "the store must exist; there is none at none.sqlite"),
@@ -210,9 +216,9 @@ def test_what_cannot_be_shown_is_one_sentence(words: list[str], message: str) ->
 def test_help_teaches_the_commands_and_speaks_of_hessmap_map() -> None:
     text = run("--help").stdout
     assert re.search(r"Usage: \w+ map \[OPTIONS\] \[PACKAGE.MODULE:ATTRIBUTE\]", text)
-    for shown in ("hessmap map list", "hessmap map show run3", "hessmap map compare run1 run3", "--replace"):
+    for shown in ("hessmap maps list", "--objective my:contrastive", "--loss own", "--ranks", "--replace"):
         assert shown in text
-    for command in ("list", "show", "compare"):
+    for command in STORED:
         assert "--store" in run(command, "--help").stdout
 
 
@@ -224,7 +230,7 @@ def test_stored_maps_are_shown_without_torch(words: list[str]) -> None:
         "except SystemExit: pass\n"
         "print('LOADED', *sorted({'torch', 'matplotlib'} & set(sys.modules)))"
     )
-    command = [sys.executable, "-c", program, "map", *words, *STORE]
+    command = [sys.executable, "-c", program, "maps", *words, *STORE]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "run1" in done.stdout
     assert done.stdout.rsplit("LOADED", 1)[1].split() == []

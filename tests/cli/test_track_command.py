@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 import hessmap as hm
 from hessmap.cli import app
-from hessmap.maps.comparison import track_verdicts
+from hessmap.maps.comparison import track_summary
 from hessmap.records import CurvatureTrack
 from hessmap.views.plots import track_figure
 
@@ -29,7 +29,7 @@ def net():
 
 
 def run(*words: str, code: int = 0) -> Result:
-    result = CliRunner().invoke(app, ["track", *words], env={"COLUMNS": "160"})
+    result = CliRunner().invoke(app, ["tracks", *words], env={"COLUMNS": "160"})
     assert result.exit_code == code, result.output
     return result
 
@@ -57,7 +57,7 @@ CHECKPOINTS = ("checkpoints", "tracked_models:net", "epoch-1.pt", "epoch-2.pt", 
 
 def test_checkpoints_are_measured_stored_listed_and_shown(folder: Path) -> None:
     made = run(*CHECKPOINTS, "--name", "run1")
-    assert "Stored as run1 in runs.sqlite: hessmap track show run1" in made.output
+    assert "Stored as run1 in runs.sqlite: hessmap tracks show run1" in made.output
     assert "step 2 from epoch-2.pt" in made.output
     listed = run("list")
     assert "run1" in listed.output
@@ -94,7 +94,7 @@ def test_what_is_not_there_is_said_in_a_sentence() -> None:
 
 def test_stored_tracks_are_shown_without_torch(folder: Path) -> None:
     run(*CHECKPOINTS, "--name", "run1")
-    program = "import sys; from hessmap.cli import app; app(['track', 'show', 'run1'], standalone_mode=False)"
+    program = "import sys; from hessmap.cli import app; app(['tracks', 'show', 'run1'], standalone_mode=False)"
     program += "; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("False")
@@ -104,15 +104,15 @@ def test_verdicts_and_figure_speak_of_what_was_measured() -> None:
     inputs, labels = hm.datasets.digits(num_samples=60)
     model = torch.nn.Linear(64, 10).double()
     tracker = hm.Tracker(model, "cross_entropy", (inputs, labels), share=None, count=2)
-    assert track_verdicts(tracker.track) == ("Nothing was measured yet.",)
+    assert track_summary(tracker.track) == ("Nothing was measured yet.",)
     with pytest.raises(hm.errors.InvalidInput, match="a track must have a point to be drawn"):
         track_figure(tracker.track)
     tracker(0, learning_rate=1e-3)
-    assert "a track needs another point" in track_verdicts(tracker.track)[0]
+    assert "a track needs another point" in track_summary(tracker.track)[0]
     with torch.no_grad():
         model.weight.mul_(3)
     point = tracker(1, learning_rate=1e3)
-    text = " ".join(track_verdicts(tracker.track))
+    text = " ".join(track_summary(tracker.track))
     assert point is not None
     assert f"to {point.risk:.3g}." in text
     assert "At 1 of 2 points, first at step 1, the sharpness is at or above 2 / learning rate" in text

@@ -22,13 +22,13 @@ COMMANDS = {
     "map --output": "map working:net --data working:data --output {}",
     "certify --save": "certify working:net --data working:data --save {}",
     "certify --checkpoint": "certify working:net --initial working:start --data working:data --checkpoint {}",
-    "track --store": "track checkpoints working:net a_file --data working:data --store {}",
-    "track --figure": "track show run --figure {}.png",
-    "track --html": "track show run --html {}",
+    "tracks --store": "tracks checkpoints working:net a_file --data working:data --store {}",
+    "tracks --figure": "tracks show run --figure {}.png",
+    "tracks --html": "tracks show run --html {}",
     "function --figure": "function working:net --data working:data --figure {}.png",
     "learning --figure": "learning estimate working:net --data working:data --figure {}.png",
-    "map show --html": "map show run --html {}",
-    "map compare --figure": "map compare one two --figure {}.png",
+    "maps show --html": "maps show run --html {}",
+    "maps compare --figure": "maps compare one two --figure {}.png",
 }
 
 

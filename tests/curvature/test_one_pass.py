@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import hessmap as hm
 from hessmap.errors import NotReproducible
-from hessmap.maps.curvature_map.network import measured_data_ranks
+from hessmap.maps.curvature_map.dense import measured_data_ranks
 from hessmap.problem.problem import Problem
 
 COUNT = 60

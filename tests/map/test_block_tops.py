@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from hessmap.maps.curvature_map.blocks import LEAST_STEPS, block_tops
+from hessmap.maps.curvature_map.layers import LEAST_STEPS, block_tops
 
 Spectrum = Callable[[np.random.Generator, int], NDArray[np.float64]]
 SIZES = (40, 1, 25, 60)

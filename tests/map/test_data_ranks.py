@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hessmap.exact import certified_data_ranks
-from hessmap.maps.curvature_map.network import measured_data_ranks
+from hessmap.maps.curvature_map.dense import measured_data_ranks
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
 

@@ -28,7 +28,7 @@ def mapped(
     with torch.no_grad():
         last = [layer for layer in model if isinstance(layer, nn.Linear)][-1]
         last.weight.mul_(scale)
-    return curvature_map(model, (inputs, targets), loss, twin=False)
+    return curvature_map(model, (inputs, targets), loss, ranks=True)
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +66,18 @@ def test_old_and_new_are_the_numbers_of_the_two_maps(old: CurvatureMap, doubled:
         assert (part.norm.old, part.norm.new) == (old.network[name].spectrum.norm, new.network[name].spectrum.norm)
 
 
-def test_verdicts_say_the_sharpest_change_first(doubled: MapComparison) -> None:
-    layers = [verdict for verdict in doubled.verdicts if verdict.startswith("Layer")]
-    assert layers[0].startswith("Layer 0: top eigenvalue ")
+def test_the_summary_states_the_sharpest_change_first(doubled: MapComparison) -> None:
+    layers = [verdict for verdict in doubled.summary if verdict.startswith("Layer")]
+    assert layers[0].startswith("Layer 0: largest eigenvalue ")
     assert layers[0].endswith(", 4 times as sharp.")
     assert layers[1].endswith(", just as sharp.")
-    assert "The ranks of the three Hessians are the same." in doubled.verdicts
-    assert any(verdict.startswith("The risk rose from") for verdict in doubled.verdicts)
+    assert "The ranks of the three Hessians are the same." in doubled.summary
+    assert any(verdict.startswith("The risk rose from") for verdict in doubled.summary)
 
 
 def test_a_map_against_itself_has_not_changed(old: CurvatureMap) -> None:
     comparison = compare_maps(old, old)
-    assert comparison.verdicts == ("Nothing changed: every number of the two maps is the same.",)
+    assert comparison.summary == ("Nothing changed: every number of the two maps is the same.",)
     assert comparison.caveats == ()
 
 
@@ -90,7 +90,7 @@ def test_another_architecture_is_said_and_the_layers_that_fit_are_compared(old: 
     wider = compare_maps(old, mapped((5, 7, 3)))
     assert wider.layers == ()
     assert "no layer can be compared" in wider.caveats[0]
-    assert wider.verdicts
+    assert wider.summary
 
 
 def test_another_activation_is_said(old: CurvatureMap) -> None:
@@ -107,7 +107,7 @@ def test_another_loss_leaves_ratios_to_ranks_and_shares(old: CurvatureMap) -> No
     assert (layer.top_eigenvalue.ratio, layer.trace.ratio) == (None, None)
     assert layer.rank.ratio is not None
     assert layer.curvature_share.ratio is not None
-    assert not any("sharp" in verdict or "risk" in verdict for verdict in comparison.verdicts)
+    assert not any("sharp" in verdict or "risk" in verdict for verdict in comparison.summary)
 
 
 def test_other_data_are_said_and_the_effective_dimension_is_left_out(old: CurvatureMap) -> None:
@@ -136,7 +136,7 @@ def test_a_vanishing_block_does_not_break_the_comparison(old: CurvatureMap) -> N
     layers = (replace(old.network.layers[0], top_eigenvalue=0.0), old.network.layers[1])
     flat = replace(old, network=replace(old.network, layers=layers))
     comparison = compare_maps(old, flat)
-    assert comparison.verdicts[2].endswith("→ 0.")
+    assert comparison.summary[2].endswith("→ 0.")
 
 
 def test_an_undecidable_rank_that_moved_is_called_so(old: CurvatureMap) -> None:
@@ -145,7 +145,7 @@ def test_an_undecidable_rank_that_moved_is_called_so(old: CurvatureMap) -> None:
     network = replace(old.network, parts=(*old.network.parts[:2], doubtful))
     comparison = compare_maps(old, replace(old, network=network))
     assert [part.is_decidable for part in comparison.parts] == [True, True, False]
-    assert "No clear cut for H_L" in comparison.verdicts[-1]
+    assert "No clear gap for H_L" in comparison.summary[-1]
 
 
 def test_a_comparison_survives_json(doubled: MapComparison) -> None:

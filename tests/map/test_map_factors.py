@@ -43,7 +43,7 @@ def convolutional() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def made() -> CurvatureMap:
-    return curvature_map(perceptron(), labelled(40, 6), twin=False)
+    return curvature_map(perceptron(), labelled(40, 6))
 
 
 def shown(renderable: object) -> str:
@@ -56,7 +56,7 @@ def shown(renderable: object) -> str:
 @pytest.mark.parametrize(("model", "shape"), [(perceptron(), (6,)), (convolutional(), (2, 6, 6))])
 def test_factors_are_those_of_the_layers_own_road(model: nn.Module, shape: tuple[int, ...]) -> None:
     data = labelled(40, *shape)
-    found = curvature_map(model, data, twin=False)
+    found = curvature_map(model, data)
     problem = Problem(model, "cross_entropy", *data)
     dense = loss_hessian(problem).to_dense()
     for layer in found.network.layers:
@@ -78,19 +78,15 @@ def test_factors_are_those_of_the_layers_own_road(model: nn.Module, shape: tuple
     assert found.network.factors_gap == ""
 
 
-def test_the_verdict_and_the_table_quote_them(made: CurvatureMap) -> None:
-    (sentence,) = [verdict for verdict in made.verdicts if "K-FAC" in verdict]
+def test_the_summary_and_the_table_quote_them(made: CurvatureMap) -> None:
+    (sentence,) = [text for text in made.summary if "K-FAC" in text]
     factors = [layer.factors for layer in made.network.layers if layer.factors]
-    assert f"at least {min(found.input_ratio for found in factors):.3g} times" in sentence
-    share = min(found.outlier_share for found in factors if found.outlier_share is not None)
-    assert (
-        f"2 directions of the outputs, one less than the classes, hold at least {share:.0%} of all magnitudes."
-        in sentence
-    )
+    assert sentence.startswith("The top 2 K-FAC eigenvectors of a layer overlap by ")
     assert f"{max(found.kronecker_overlap for found in factors):.0%} (layer " in sentence
-    text = shown(map_view(made))
-    assert "out 2" in text
-    assert f"{factors[0].kronecker_overlap:.2f}" in text
+    assert "K-FAC overlap" not in shown(map_view(made))
+    text = shown(map_view(made, factors=True))
+    assert "output top 2" in text
+    assert f"{factors[0].kronecker_overlap:.0%}" in text
 
 
 class Summed(nn.Module):
@@ -113,18 +109,18 @@ class Summed(nn.Module):
     ],
 )
 def test_where_there_are_none_it_is_said_why(model: nn.Module, loss: str, reason: str) -> None:
-    found = curvature_map(model, labelled(30, 6), loss, twin=False)
+    found = curvature_map(model, labelled(30, 6), loss)
     assert reason in found.network.factors_gap
     assert all(layer.factors is None for layer in found.network.layers)
-    assert not any("K-FAC" in verdict for verdict in found.verdicts)
-    text = " ".join(shown(map_view(found)).split())
-    assert "without the factors of the layers" in text
-    assert "fit 2" not in text
+    assert not any("K-FAC" in text for text in found.summary)
+    text = " ".join(shown(map_view(found, factors=True)).split())
+    assert "the layers have no Kronecker factors: " in text
+    assert "overlap" not in text
 
 
 def test_a_layer_with_fewer_outputs_than_classes_has_no_outliers() -> None:
     model = nn.Sequential(nn.Linear(6, 2), nn.Tanh(), nn.Linear(2, 3)).double()
-    first, last = curvature_map(model, labelled(30, 6), twin=False).network.layers
+    first, last = curvature_map(model, labelled(30, 6)).network.layers
     assert first.factors is not None
     assert last.factors is not None
     assert (first.factors.outlier_share, first.factors.outlier_ratio) == (None, None)
@@ -141,7 +137,7 @@ def test_shares_of_an_indefinite_factor_are_shares(scale: float) -> None:
             parameter.mul_(scale)
     for seed in range(3):
         inputs, labels = labelled(40, 6)
-        found = curvature_map(model, (inputs, labels.roll(seed)), twin=False)
+        found = curvature_map(model, (inputs, labels.roll(seed)))
         for layer in found.network.layers:
             share = layer.factors.outlier_share
             assert 0 <= share <= 1
@@ -156,7 +152,7 @@ def test_a_dead_layer_has_no_factors_and_the_others_have() -> None:
     model = perceptron()
     with torch.no_grad():
         model[2].weight.zero_()
-    first, last = curvature_map(model, labelled(30, 6), twin=False).network.layers
+    first, last = curvature_map(model, labelled(30, 6)).network.layers
     assert first.factors is None
     assert last.factors is not None
 
@@ -176,7 +172,7 @@ class Attentive(nn.Module):
 
 
 def test_a_layer_that_is_not_seen_leaves_the_others_their_factors() -> None:
-    found = curvature_map(Attentive().double(), labelled(30, 6), twin=False).network
+    found = curvature_map(Attentive().double(), labelled(30, 6)).network
     assert found.factors_gap == ""
     having = {layer.name for layer in found.layers if layer.factors is not None}
     assert {"embed", "head"} <= having
@@ -200,7 +196,7 @@ def test_two_maps_are_compared_by_their_factors(made: CurvatureMap) -> None:
     model = perceptron()
     with torch.no_grad():
         model[0].weight.add_(0.3)
-    other = curvature_map(model, labelled(40, 6), twin=False)
+    other = curvature_map(model, labelled(40, 6))
     comparison = compare_maps(made, other)
     before, after = made.network.layers[1].factors, other.network.layers[1].factors
     changed = comparison.layers[1].factors
@@ -209,7 +205,7 @@ def test_two_maps_are_compared_by_their_factors(made: CurvatureMap) -> None:
     assert changed is not None
     assert (changed.input_ratio.old, changed.input_ratio.new) == (before.input_ratio, after.input_ratio)
     assert changed.kronecker_overlap.new == after.kronecker_overlap
-    assert f"{before.kronecker_overlap:.2f} → {after.kronecker_overlap:.2f}" in shown(comparison_view(comparison))
+    assert f"{before.kronecker_overlap:.0%} → {after.kronecker_overlap:.0%}" in shown(comparison_view(comparison))
 
 
 def test_factors_stand_in_the_view_of_layers(made: CurvatureMap, tmp_path: Path) -> None:

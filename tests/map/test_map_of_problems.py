@@ -88,15 +88,11 @@ def test_estimates_are_those_of_the_dense_map() -> None:
     assert Record.from_json(found.to_json()) == found
 
 
-def test_the_sharpness_of_the_whole_is_said_before_that_of_a_layer() -> None:
-    found = hm.map(model(), data(), twin=False)
+def test_the_sharpness_of_the_whole_comes_before_those_of_the_layers() -> None:
+    found = hm.map(model(), data())
     sharpness = whole_of(found.network).sharpness.value
-    assert found.verdicts[0].startswith("The largest eigenvalue of H_L, the sharpness of the whole network, is ")
-    assert f"{sharpness:.4g}" in found.verdicts[0]
-    largest = max(layer.top_eigenvalue or 0.0 for layer in found.network.layers)
-    assert largest < sharpness
-    (of_layers,) = (text for text in found.verdicts if "among single layers" in text)
-    assert f"{largest:.3g} against {sharpness:.3g} of the whole" in of_layers
+    assert found.rows()[1] == ("largest eigenvalue of the Hessian (sharpness)", f"{sharpness:.4g}")
+    assert max(layer.top_eigenvalue or 0.0 for layer in found.network.layers) < sharpness
     assert found.to_dict()["network"]["whole"]["sharpness"]["value"] == sharpness
 
 
@@ -112,8 +108,8 @@ def test_estimates_are_shown_and_say_that_there_are_no_ranks(no_room: None) -> N
     console.print(map_view(found))
     console.file.close()
     text = " ".join(console.export_text().split())
-    assert "without ranks: dense Hessians need" in text
-    assert found.verdicts[0] in text
+    assert "Estimates from matrix-vector products (± is a standard error): dense Hessians need" in text
+    assert found.summary[0] in text
 
 
 def test_hessians_that_take_too_long_are_not_formed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,10 +118,10 @@ def test_hessians_that_take_too_long_are_not_formed(monkeypatch: pytest.MonkeyPa
     wide = hm.FullyConnected((6, 60, 3), activation="tanh").build(seed=1)
     found = hm.map(wide, data())
     assert not found.network.is_dense
-    assert "and 60 are given" in found.network.reason
-    assert hm.map(wide, data(), seconds=None, twin=False).network.is_dense
-    assert hm.map(wide, data(), dense=True, twin=False).network.is_dense
-    assert hm.map(model(), data(), twin=False).network.is_dense  # nobody waits for so few parameters
+    assert "the limit is 60 s" in found.network.reason
+    assert hm.map(wide, data(), seconds=None).network.is_dense
+    assert hm.map(wide, data(), dense=True).network.is_dense
+    assert hm.map(model(), data()).network.is_dense  # nobody waits for so few parameters
 
 
 def test_a_problem_in_float32_is_estimated_and_says_why() -> None:
@@ -186,10 +182,10 @@ def test_every_problem_has_a_dense_map_and_estimates(name: str, monkeypatch: pyt
 )
 def test_formulas_are_silent_about_problems_they_do_not_cover(name: str, reason: str) -> None:
     torch.manual_seed(0)
-    found = hm.map(PROBLEMS[name]())
+    found = hm.map(PROBLEMS[name](), ranks=True)
     assert found.network.prediction is None
     assert reason in found.network.prediction_gap
-    assert found.linear_twin is None
+    assert found.linear_counterpart is None
 
 
 @pytest.mark.parametrize(

@@ -52,21 +52,21 @@ def numbers(found: CurvatureMap) -> tuple[float, float, list[float | None]]:
 @pytest.mark.parametrize(
     ("part", "told"),
     [
-        ("network.measured_data_ranks", lambda network: network.prediction_gap),
-        ("network.predict_ranks", lambda network: network.prediction_gap),
+        ("dense.measured_data_ranks", lambda network: network.prediction_gap),
+        ("dense.predict_ranks", lambda network: network.prediction_gap),
         ("layers.layer_factors", lambda network: network.factors_gap),
         ("layers.require_logits", lambda network: network.factors_gap),
-        ("curvature_map.linear_twin", lambda network: " ".join(network.notes)),
-        ("linear_twin.Problem", lambda network: " ".join(network.notes)),
+        ("curvature_map.linear_counterpart", lambda network: " ".join(network.notes)),
+        ("dense.Problem", lambda network: " ".join(network.notes)),
     ],
 )
 def test_a_dense_map_stays_without_a_part(
     part: str, told: Callable[[Any], str], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = hm.map(problem())
+    whole = hm.map(problem(), ranks=True)
     module, _, name = part.rpartition(".")  # a function of the package has the name of a module
     monkeypatch.setattr(sys.modules[f"{MAP}.{module}"], name, failing(kind))
-    found = hm.map(problem())
+    found = hm.map(problem(), ranks=True)
     assert found.network.is_dense
     assert numbers(found) == numbers(whole)
     assert WORDS[kind] in told(found.network)
@@ -76,7 +76,7 @@ def test_a_dense_map_stays_without_a_part(
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_certificate_that_fails_leaves_a_note(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessmap.exact.certified_rank", failing(kind))
-    found = hm.map(problem("squared"), certify=True, twin=False)
+    found = hm.map(problem("squared"), certify=True)
     assert any(WORDS[kind] in note for note in found.network.notes)
     assert found.network.is_dense
 
@@ -88,7 +88,7 @@ def test_a_certificate_that_fails_leaves_a_note(kind: str, monkeypatch: pytest.M
 def test_estimates_stay_without_a_part(part: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = hm.map(problem(), dense=False)
     if part in ("outer_product_hessian", "top_eigenpairs"):
-        monkeypatch.setattr(f"{MAP}.stages.{part}", failing(kind))
+        monkeypatch.setattr(f"{MAP}.estimates.{part}", failing(kind))
     elif part == "exact_diagonal":
         monkeypatch.setattr(Hessian, part, failing(kind))
     elif part == "factors":
@@ -100,34 +100,34 @@ def test_estimates_stay_without_a_part(part: str, kind: str, monkeypatch: pytest
         [layer.top_eigenvalue for layer in whole.network.layers], rel=0.02
     )
     assert whole_of(found.network).sharpness.value == pytest.approx(whole_of(whole.network).sharpness.value, rel=0.02)
-    told = (*found.network.notes, found.network.factors_gap, whole_of(found.network).gap, *found.verdicts)
+    told = (*found.network.notes, found.network.factors_gap, whole_of(found.network).gap, *found.summary)
     if part != "exact_diagonal":  # which probes stand in for
         assert any(WORDS[kind] in text for text in told)
     if part in ("outer_product_hessian", "effective dimension"):
         assert whole_of(found.network).effective_dimension is None
-        assert any("There is no effective dimension" in text for text in found.verdicts)
+        assert whole_of(found.network).rows()[4][1].startswith("not available (")
     assert Record.from_json(found.to_json()) == found
 
 
 def fail_densities(monkeypatch: pytest.MonkeyPatch, kind: str, part: str) -> None:
     """Those of one of the Hessians, unless they need hardly any memory."""
-    from hessmap.maps.curvature_map import stages
+    from hessmap.maps.curvature_map import estimates
 
-    estimate = stages.density_estimate
+    estimate = estimates.density_estimate
 
     def some(matrix: Any, **options: Any) -> Any:
         if matrix.part == part and options.get("memory_budget") != 0:
             raise FAILURES[kind]()
         return estimate(matrix, **options)
 
-    monkeypatch.setattr(stages, "density_estimate", some)
+    monkeypatch.setattr(estimates, "density_estimate", some)
 
 
 @pytest.mark.parametrize("kind", ["too large", "memory of the device", "memory of the host"])
 def test_hessians_that_do_not_fit_are_estimated_unless_they_were_asked_for(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{MAP}.network.functional_hessian", failing(kind))
+    monkeypatch.setattr(f"{MAP}.dense.outer_product_hessian", failing(kind))
     found = hm.map(problem())
     assert not found.network.is_dense
     assert WORDS[kind] in found.network.reason
@@ -238,7 +238,7 @@ INTEGERS: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
 def test_inputs_that_are_no_numbers_have_a_map_without_ranks_of_the_data(name: str) -> None:
     torch.manual_seed(0)
     model, data = INTEGERS[name]()
-    found = hm.map(model, data, "cross_entropy")
+    found = hm.map(model, data, "cross_entropy", ranks=True)
     assert found.network.is_dense
     assert found.network.data_ranks is None
     assert found.network.prediction is None
@@ -251,6 +251,6 @@ def test_inputs_that_are_no_numbers_have_a_map_without_ranks_of_the_data(name: s
 def test_sequences_of_numbers_with_padding_have_ranks_of_the_data() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
-    found = hm.map(model, (torch.randn(15, 5, 4), padded()), "cross_entropy")
+    found = hm.map(model, (torch.randn(15, 5, 4), padded()), "cross_entropy", ranks=True)
     assert found.network.data_ranks is not None
     assert found.network.data_ranks.input_rank.value == 14  # the first sample is ignored

@@ -13,7 +13,7 @@ from torch import Tensor
 import hessmap as hm
 from hessmap.errors import UnknownName
 from hessmap.linalg.operator import DenseOperator, SymmetricOperator
-from hessmap.maps.curvature_map.stages import resolved_density
+from hessmap.maps.curvature_map.estimates import resolved_density
 from hessmap.measurement.diagonal import exact_diagonal
 from hessmap.measurement.probes import ProbedOperator
 from hessmap.measurement.spectral_sums import negative_share

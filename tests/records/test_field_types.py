@@ -69,7 +69,7 @@ def test_right_values_are_read_and_whole_numbers_are_numbers(record: Record) -> 
 def test_every_scalar_of_a_map_is_held_to_its_type() -> None:
     """Text, or a number where there is text, in the place of each value in turn: nothing of it is read."""
     data = gaussian_mixture(30, 4, num_classes=3, separation=2.0)
-    written = curvature_map(FullyConnected((4, 3, 3)).build(seed=0), data, "squared", twin=False).to_dict()
+    written = curvature_map(FullyConnected((4, 3, 3)).build(seed=0), data, "squared", ranks=True).to_dict()
     free = {"inputs", "settings", "array", "shape", "dtype", "float", "record"}  # tables of anything, parts of arrays
     tried = 0
     for place in places(written)[::3]:

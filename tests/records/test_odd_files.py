@@ -30,7 +30,7 @@ ODD_VALUES = [None, "text", -1, 1e308, True, [], {}, [1, "a"], {"float": "x"}, {
 
 @pytest.fixture(scope="module")
 def written() -> dict[str, Any]:
-    made: dict[str, Any] = curvature_map(FullyConnected((4, 3, 3)).build(seed=0), DATA, "squared", twin=False).to_dict()
+    made: dict[str, Any] = curvature_map(FullyConnected((4, 3, 3)).build(seed=0), DATA, "squared").to_dict()
     return made
 
 

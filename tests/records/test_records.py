@@ -69,7 +69,7 @@ def test_a_record_is_frozen():
 
 def test_readable_forms_name_the_values():
     rank = RankMeasurement(3, 1e-12, 1.0, 0.5, 1e-16, 5e15, True, 7)
-    assert repr(rank) == ("RankMeasurement(value: 3, threshold: 1e-12, scale: 1, gap: 5e+15, decidable: True, size: 7)")
+    assert repr(rank) == ("RankMeasurement(value=3, threshold=1e-12, scale=1, gap=5e+15, decidable=True, size=7)")
     page = RankValue(3, "exact", "<b>")._repr_html_()
     assert "<table>" in page
     assert "&lt;b&gt;" in page

@@ -68,7 +68,7 @@ def test_a_map_is_read_from_a_file_and_from_a_store(tmp_path: Path, made: Record
 def test_the_command_line_lists_a_map_stored_from_python(tmp_path: Path, made: Record, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     made.save_to_store("from python")
-    command = [sys.executable, "-m", "hessmap", "map", "list"]
+    command = [sys.executable, "-m", "hessmap", "maps", "list"]
     assert "from python" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

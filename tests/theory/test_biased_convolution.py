@@ -27,7 +27,7 @@ def test_drawn_networks_have_the_ranks_of_the_formulas(has_last_bias):
 
 def test_nothing_is_claimed_beyond_the_assumptions():
     net = Convolutional(9, (1, 3), (4,), outputs=4, bias=True)
-    assert [predict_ranks(net).functional.kind, predict_ranks(net).loss.truth] == ["exact", "conjecture"]
+    assert [predict_ranks(net).functional.kind, predict_ranks(net).loss.kind_text] == ["exact", "conjecture"]
     for options in ({"input_rank": 5}, {"residual_rank": 2}):
         assert predict_ranks(net, **options).loss.kind == "upper_bound"
     padded = Convolutional(9, (1, 3), (4,), outputs=4, bias=True, paddings=(1,))

@@ -196,7 +196,7 @@ def test_a_conjecture_never_stands_above_a_theorem() -> None:
     assert strongest_claim([law.value(5), theorem]) == law.value(5)
     assert strongest_claim([law.bound(5), theorem]) == theorem
     assert strongest_claim([law.value(4), RankValue(7, "exact", "another")]).kind == "exact"
-    assert [claim.truth for claim in claims_as_bounds([law.value(6), RankValue(5, "exact", "")])] == [
+    assert [claim.kind_text for claim in claims_as_bounds([law.value(6), RankValue(5, "exact", "")])] == [
         "conjectured bound",
         "upper bound",
     ]

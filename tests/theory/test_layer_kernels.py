@@ -61,7 +61,7 @@ def test_the_columns_of_a_functional_hessian_need_not_add_up():
 
 def test_the_prediction_names_theorem_and_conjecture():
     net = Convolutional(10, (1, 3, 3), (4, 4), outputs=1)
-    assert predict_ranks(net).loss.truth == "conjecture"
+    assert predict_ranks(net).loss.kind_text == "conjecture"
     assert predict_ranks(net).loss.value == 54
     proved = predict_ranks(net, kind="upper_bound").loss
     assert (proved.value, proved.kind) == (54, "upper_bound")

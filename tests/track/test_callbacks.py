@@ -66,9 +66,9 @@ def test_a_track_has_a_page(tracker: hm.Tracker, tmp_path: Path) -> None:
     tracker(1)
     page = tmp_path / "run.html"
     store = str(tmp_path / "store.sqlite")
-    done = CliRunner().invoke(app, ["track", "show", "run", "--store", store, "--html", str(page)])
+    done = CliRunner().invoke(app, ["tracks", "show", "run", "--store", store, "--html", str(page)])
     assert done.exit_code == 0, done.output
     text = page.read_text()
     assert "<svg" in text
     assert "Largest eigenvalues" in text
-    assert "hessmap track show --html=track.html run" in text
+    assert "hessmap tracks show --html=track.html run" in text

@@ -16,7 +16,7 @@ from tracked import network, samples, train
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.maps.comparison import track_verdicts
+from hessmap.maps.comparison import track_summary
 from hessmap.maps.track.pace import Pace
 from hessmap.records import CurvatureTrack, Record
 from hessmap.records.store import Store, StoreError, load_track, track_summaries
@@ -228,7 +228,7 @@ def test_what_was_not_measured_is_a_gap_and_is_said(steps: tuple[int, ...], gaps
     for step in steps:
         tracker(step)
     assert tracker.track.gaps == gaps
-    said = [text for text in track_verdicts(tracker.track) if text.startswith("Nothing was measured between")]
+    said = [text for text in track_summary(tracker.track) if text.startswith("Nothing was measured between")]
     assert len(said) == (1 if gaps else 0)
     assert all(f"{left:,} and {right:,}" in said[0] for left, right in gaps)
 

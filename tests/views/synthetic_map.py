@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from hessmap.records import (
@@ -66,7 +68,8 @@ def network_curvature(name: str, noise: float, kind: str) -> NetworkCurvature:
     )
 
 
-def curvature_map(with_twin: bool = True) -> CurvatureMap:
-    twin = network_curvature("linear twin", 1e-17, "exact") if with_twin else None
+def curvature_map(with_counterpart: bool = True) -> CurvatureMap:
+    linear = network_curvature("network without activations", 1e-17, "exact") if with_counterpart else None
     network = network_curvature("network", 1e-11, "numerical")
-    return CurvatureMap("made up", network, twin, ("The first verdict.", "A <second> verdict."))
+    parts = tuple(replace(part, prediction=None) for part in network.parts)
+    return CurvatureMap("made up", replace(network, parts=parts), linear, ("The first finding.", "A <second> one."))

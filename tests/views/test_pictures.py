@@ -60,7 +60,7 @@ def made_records() -> Iterator[Record]:
     inputs, _ = hm.datasets.digits(num_samples=60)
     network = hm.FullyConnected((64, 8, 6, 10), activation="relu").build(seed=0)
     yield curvature_map()
-    yield compare_maps(curvature_map(), curvature_map(with_twin=False))
+    yield compare_maps(curvature_map(), curvature_map(with_counterpart=False))
     yield TRACK
     yield hm.spectrum(np.diag([3.0, 2.0, -1.0]))
     yield hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)

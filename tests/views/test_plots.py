@@ -19,11 +19,11 @@ def test_spectrum_has_a_panel_per_network_and_a_curve_per_hessian() -> None:
     figure = spectrum_figure(curvature_map())
     assert [panel.get_title(loc="left") for panel in figure.axes] == [
         "network  (8-12-4-4 relu)",
-        "linear twin  (8-12-4-4 relu)",
+        "network without activations  (8-12-4-4 relu)",
     ]
     curves = [line for line in figure.axes[1].lines if len(line.get_xdata()) == SIZE]
     assert len(curves) == 3
-    assert len(spectrum_figure(curvature_map(with_twin=False)).axes) == 1
+    assert len(spectrum_figure(curvature_map(with_counterpart=False)).axes) == 1
 
 
 def test_spectrum_draws_sorted_magnitudes_over_their_index() -> None:
@@ -44,7 +44,7 @@ def test_dashed_lines_stand_at_the_predicted_ranks() -> None:
 
 
 def test_zero_eigenvalues_are_not_drawn() -> None:
-    made = curvature_map(with_twin=False)
+    made = curvature_map(with_counterpart=False)
     part = replace(made.network["loss"], spectrum=replace(made.network["loss"].spectrum, eigenvalues=np.zeros(SIZE)))
     network = replace(made.network, parts=(*made.network.parts[:2], part))
     curve = spectrum_figure(replace(made, network=network)).axes[0].lines[0]

@@ -40,25 +40,25 @@ def test_map_fits_a_narrow_terminal_without_cutting_a_word() -> None:
     text = printed(map_view(curvature_map()))
     assert max(len(line) for line in text.splitlines()) <= 80
     assert "…" not in text
-    for shown in ("H_o outer product", "predicted", "share", "The first verdict.", "A <second> verdict."):
+    for shown in ("H_o (GGN)", "predicted", "share", "The first finding.", "A <second> one."):
         assert shown in text
 
 
 def test_map_shows_both_networks_and_the_layers_of_the_first() -> None:
     text = printed(map_view(curvature_map()))
-    twin = "Ranks of the linear twin: 8-12-4-4 relu"
-    places = ("network: 8-12-4-4 relu", "largest eigenvalue", "Layers", twin, "Verdicts")
+    linear = "Ranks of the network without activations"
+    places = ("8-12-4-4 relu", "largest eigenvalue", "Layers", "Ranks of the network", linear, "Findings")
     assert [text.index(place) for place in places] == sorted(text.index(place) for place in places)
     assert "35.0%" in text
-    assert "linear twin" not in printed(map_view(curvature_map(with_twin=False)))
+    assert linear not in printed(map_view(curvature_map(with_counterpart=False)))
 
 
 def test_a_rank_that_departs_from_its_theorem_stands_out() -> None:
-    twin = curvature_map().linear_twin
-    assert twin is not None
-    wrong = replace(twin.parts[0], measurement=rank_measurement(53, SIZE))
-    assert "NO" in printed(ranks_table(replace(twin, parts=(wrong, *twin.parts[1:]))))
-    assert "NO" not in printed(ranks_table(twin))
+    linear = curvature_map().linear_counterpart
+    assert linear is not None
+    wrong = replace(linear.parts[0], measurement=rank_measurement(53, SIZE))
+    assert "NO" in printed(ranks_table(replace(linear, parts=(wrong, *linear.parts[1:]))))
+    assert "NO" not in printed(ranks_table(linear))
 
 
 def test_certified_ranks_have_a_column_where_there_are_some() -> None:
@@ -72,7 +72,7 @@ def test_certified_ranks_have_a_column_where_there_are_some() -> None:
 
 
 def test_a_missing_prediction_is_a_dash_with_its_reason() -> None:
-    made = curvature_map(with_twin=False)
+    made = curvature_map(with_counterpart=False)
     parts = tuple(replace(part, prediction=None) for part in made.network.parts)
     network = replace(made.network, parts=parts, prediction=None, prediction_gap="layer 2 is a convolution.")
     text = printed(map_view(replace(made, network=network)))

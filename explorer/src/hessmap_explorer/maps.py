@@ -27,11 +27,11 @@ from hessmap.views.tables.contents import Table
 from hessmap_explorer.answers import Answer, shown_entry
 from hessmap_explorer.figures.figure import FigureData
 from hessmap_explorer.figures.maps import (
-    PARTS,
     changes_data,
     density_data,
     layers_data,
     overlaid_spectra,
+    shown_parts,
     spectrum_data,
 )
 from hessmap_explorer.python_lines import comparison_lines, map_lines, overlaid_spectra_lines
@@ -75,7 +75,7 @@ def maps_router(explorer: Explorer) -> APIRouter:
         """The ranks of the three Hessians where eigenvalues up to ``tolerance`` of the norm of H_L count as zero."""
         with shown_entry(f"the map {name!r}"):
             chosen = chosen_network(stored_map(explorer.store, name).record, network)
-            require(chosen.is_dense, "a rank needs all eigenvalues", "this map holds estimates from products")
+            require(chosen.is_dense, "a rank needs all eigenvalues", "this map contains estimates from products")
             return Answer({"tolerance": tolerance, "ranks": _ranks(chosen, tolerance)})
 
     @router.get("/compare")
@@ -91,7 +91,7 @@ def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
 
     return [
         _rank(part, numerical_rank(part.spectrum, scale=part.measurement.scale, relative_tolerance=tolerance))
-        for part in (network[name] for name in PARTS)
+        for part in shown_parts(network)
     ]
 
 
@@ -106,7 +106,7 @@ def _rank(part: PartCurvature, counted: RankMeasurement) -> dict[str, Any]:
         "largest_dropped": counted.largest_dropped,
         "size": counted.size,
         "predicted": None if part.prediction is None else part.prediction.value,
-        "truth": "" if part.prediction is None else part.prediction.truth,
+        "kind": "" if part.prediction is None else part.prediction.kind_text,
         "certified": None if part.certificate is None else part.certificate.value,
     }
 
@@ -119,7 +119,7 @@ def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
         "title": made.title,
         "created": origin.created if origin else "",
         "command": stored.command,
-        "verdicts": made.verdicts,
+        "summary": made.summary,
         "whole": whole.rows(),
         "networks": [_network(store, stored.name, network, place) for place, network in enumerate(made.networks)],
         "density": density_data(whole.density, map_lines(store, stored.name, "density")).to_dict(),
@@ -141,7 +141,7 @@ def _network(store: Path, name: str, network: NetworkCurvature, place: int) -> d
         "tolerance": network["loss"].measurement.threshold / (network["loss"].measurement.scale or 1.0)
         if network.is_dense
         else None,
-        "ranks": [_rank(network[name], network[name].measurement) for name in PARTS] if network.is_dense else [],
+        "ranks": [_rank(part, part.measurement) for part in shown_parts(network)] if network.is_dense else [],
         "gap": network.prediction_gap,
         "notes": network.notes,
     }
@@ -172,9 +172,9 @@ def _compared(store: Path, old: StoredMap, new: StoredMap) -> dict[str, Any]:
     return {
         "identities": [compared.identity_line(side) for side in (found.old, found.new)],
         "caveats": found.caveats,
-        "verdicts": found.verdicts,
+        "summary": found.summary,
         "figures": [figure.to_dict() for figure in figures],
         "tables": [{"title": title, **table(contents)} for title, contents in tables.items() if contents.lines],
-        "doubt": compared.NO_CLEAR_CUT if compared.has_doubt(found) else "",
-        "command": command_line("map", "compare", values=[old.name, new.name]),
+        "undecided": compared.NO_CLEAR_GAP if compared.has_undecided_rank(found) else "",
+        "command": command_line("maps", "compare", values=[old.name, new.name]),
     }

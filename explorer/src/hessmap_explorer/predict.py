@@ -78,7 +78,7 @@ def _once(pairs: Pairs) -> dict[str, str]:
 
 
 def _ranks(question: Question) -> tuple[dict[Part, dict[str, Any]], int, tuple[str, ...]]:
-    """Value, kind of truth and source of each part that the family has; the parameters; what is assumed."""
+    """Value, kind and reference of each part that the family has; the parameters; what is assumed."""
     if question.family.is_teacher:
         found = effective_parameters(**question.network)
         rank = _rank(found.value, found.kind.replace("_", " "), found.reference, found.num_parameters, found.num_cases)
@@ -89,16 +89,16 @@ def _ranks(question: Question) -> tuple[dict[Part, dict[str, Any]], int, tuple[s
     predicted = predict_ranks(question.network, **question.known)
     size = predicted.num_parameters
     parts = {part: getattr(predicted, part) for part in PARTS}
-    ranks = {part: _rank(one.value, one.truth, one.reference, size, one.num_cases) for part, one in parts.items()}
+    ranks = {part: _rank(one.value, one.kind_text, one.reference, size, one.num_cases) for part, one in parts.items()}
     return ranks, size, predicted.assumptions
 
 
-def _rank(value: int, truth: str, reference: str, size: int, num_cases: int | None) -> dict[str, Any]:
+def _rank(value: int, kind: str, reference: str, size: int, num_cases: int | None) -> dict[str, Any]:
     share = value / size if size else 0.0
-    meaning = _MEANINGS.get(truth, "")
+    meaning = _MEANINGS.get(kind, "")
     return {
         "value": value,
-        "truth": truth,
+        "kind": kind,
         "meaning": meaning,
         "reference": reference,
         "share": share,

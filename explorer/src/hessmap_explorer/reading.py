@@ -89,10 +89,10 @@ def _no_own_file(path: Path) -> DataFileError:
 
 
 def chosen_network(found: CurvatureMap, which: int) -> NetworkCurvature:
-    """The network of a map, or its linear twin."""
+    """The network of a map, or the one without activations."""
     if not 0 <= which < len(found.networks):
         got = f"it has {len(found.networks)}, number {which} was asked for"
-        raise InvalidInput(sentence("a map has its network and perhaps a linear twin", got))
+        raise InvalidInput(sentence("a map has its network and, with ranks, the one without activations", got))
     return found.networks[which]
 
 

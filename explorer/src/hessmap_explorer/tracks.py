@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Query
 
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.maps.comparison import track_verdicts
+from hessmap.maps.comparison import track_summary
 from hessmap.records import CurvatureTrack, Store, command_line, load_track
 from hessmap.views.plots.track import broken_curve
 from hessmap.views.tables.tracks import points, track_facts
@@ -158,8 +158,8 @@ def _described(track: CurvatureTrack) -> dict[str, Any]:
         "network": track.network,
         "facts": track_facts(track),
         "num_points": track.num_points,
-        "verdicts": track_verdicts(track) if track.points else ("No point has been measured yet.",),
+        "summary": track_summary(track) if track.points else ("No point has been measured yet.",),
         "points": table(points(track)),
         "gaps": track.gaps,
-        "command": command_line("track", "show", values=[track.name]),
+        "command": command_line("tracks", "show", values=[track.name]),
     }

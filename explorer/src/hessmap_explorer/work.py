@@ -26,7 +26,7 @@ _MOST_LINES = 128  # rows and columns of a weight that are drawn
 
 
 def eigenvector_figures(found: Mapping[str, Any], python: Callable[[int], str]) -> list[FigureData]:
-    """What ``hessmap map directions --layer`` printed: each eigenvector in the shape of the layer's weight."""
+    """What ``hessmap maps directions --layer`` printed: each eigenvector in the shape of the layer's weight."""
     return [
         _weight_figure(np.array(vector), place, python(place)) for place, vector in enumerate(found.get("vectors", []))
     ]
@@ -159,7 +159,7 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
     def directions(body: Directions) -> Answer:
         names = [body.name] if body.against is None else [body.name, body.against]
         trusted = [one for name in names for one in _own_references(explorer, stored_map(explorer.store, name))]
-        words = ["map", "directions", f"--count={body.count}", f"--store={explorer.store}", "--json"]
+        words = ["maps", "directions", f"--count={body.count}", f"--store={explorer.store}", "--json"]
         words += [f"--layer={body.layer}"] if body.layer is not None else []
         words += [f"--against={body.against}"] if body.against is not None else []
         words += [f"--trust={reference}" for reference in dict.fromkeys(trusted)]

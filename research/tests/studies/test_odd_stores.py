@@ -65,7 +65,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.add(number, "", "", Outcome(case_key(last.case), None, "ValueError: no", 0.5, "{}"))
         data = gaussian(20, 3, output_dim=2)
         model = FullyConnected((3, 2, 2)).build(seed=0)
-        add_map(store, "m1", curvature_map(model, data, "squared", twin=False))
+        add_map(store, "m1", curvature_map(model, data, "squared"))
     with Tracker(model, "squared", data, name="t1", store=path, share=None, count=1) as tracker:
         tracker(0)
         tracker(1)

@@ -27,7 +27,7 @@ the rank of the Hessian where the optima are smooth, less than the first and mor
 """
 
 learning_app = typer.Typer(
-    name="learning", help="How fast the volume of near-optimal weights shrinks.", epilog=_WHAT, no_args_is_help=True,
+    name="learning", help="Compute or estimate the learning coefficient (RLCT).", epilog=_WHAT, no_args_is_help=True,
     rich_markup_mode="rich",
 )  # fmt: skip
 

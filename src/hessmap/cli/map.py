@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from hessmap.cli.options import STORE, Samples, Seed, Side, StorePath, console
-from hessmap.cli.stored_maps import compare, directions, list_maps, show
-from hessmap.errors import InvalidInput, unknown_name
-
-_DEFAULT = "measure"
 
 EXAMPLES = """
-[bold]Stored maps[/bold]
+[bold]Your own model, data and loss[/bold]
 
-Every map is stored under its name. A model has a colon in its name; the words below have none:
+A name with a colon is imported: MODULE:ATTRIBUTE, from the current folder too.
 
-  hessmap map list                              [dim]# what is stored[/dim]\n
-  hessmap map show run3 --html run3.html        [dim]# a map again, or its page[/dim]\n
-  hessmap map compare run1 run3                 [dim]# layer by layer[/dim]
+  hessmap map my_models:net --data my_data:train\n
+  hessmap map my_models:gpt --data my_data:tokens --loss own\n
+  hessmap map my:net --data my:train --loss my:focal_loss\n
+  hessmap map my:net --data my:batches --objective my:contrastive
 
 [bold]Examples[/bold]
 
-  hessmap map                                   [dim]# 64-30-20-10 relu on digits[/dim]\n
-  hessmap map --name run3 --seed 3              [dim]# stored as run3[/dim]\n
-  hessmap map --loss squared --certify          [dim]# exact ranks as well[/dim]\n
+  hessmap map                               [dim]# 64-30-20-10 relu on digits[/dim]\n
+  hessmap map --name run3 --seed 3          [dim]# stored as run3[/dim]\n
+  hessmap map --ranks                       [dim]# and what theory claims[/dim]\n
+  hessmap map --loss squared --certify      [dim]# ranks in exact arithmetic[/dim]\n
   hessmap map --widths 64-16-16-10 --activation tanh --epochs 20\n
   hessmap map --data mnist --side 8 --samples 2000\n
-  hessmap map my_models:net --data my_data:train  [dim]# your own[/dim]\n
-  hessmap map my_models:gpt --data my_data:tokens --seconds 300\n
-  hessmap map my:net --data my:batches --objective my:f\n
   hessmap map --json > map.json
+
+Every map is stored under its name: see hessmap maps list, show, compare.
 """
 
 
@@ -42,15 +38,15 @@ def map_curvature(
         str | None,
         typer.Argument(
             metavar="PACKAGE.MODULE:ATTRIBUTE",
-            help="A model of your own: an nn.Module, or a callable without arguments that returns one. "
-            "It is taken as it is. Without it, a fully connected network is trained.",
+            help="Your model: an nn.Module, or a function without arguments that returns one. It is mapped as it is. "
+            "Default: a small fully connected network is trained.",
         ),
     ] = None,
     data: Annotated[
         str,
         typer.Option(
-            help="A data set that 'hessmap data' lists, or one of your own as PACKAGE.MODULE:ATTRIBUTE: "
-            "(inputs, targets), a loader, or a function that returns one."
+            help="A data set that 'hessmap data' lists, or your own as PACKAGE.MODULE:ATTRIBUTE: (inputs, targets), a "
+            "loader, or a function that returns one."
         ),
     ] = "digits",
     samples: Samples = None,
@@ -59,82 +55,98 @@ def map_curvature(
         str,
         typer.Option(
             help="cross_entropy, squared (half the sum of squares), mse (their mean), l1, bce (of logits), log_cosh; "
-            "PACKAGE.MODULE:ATTRIBUTE for one of your own; own for the loss that the model computes itself."
+            "PACKAGE.MODULE:ATTRIBUTE for your own function or module; 'own' for the loss that the model returns, as "
+            "Hugging Face models do."
         ),
     ] = "cross_entropy",
     objective: Annotated[
         str | None,
         typer.Option(
             metavar="PACKAGE.MODULE:FUNCTION",
-            help="A function (model, batch) that returns the mean loss of a batch or one loss per sample, in place of "
-            "--loss; --data names the batches.",
+            help="Your function f(model, batch) in place of --loss: it returns the loss of a batch, a scalar or one "
+            "value per sample (contrastive, VAE, PINN, ..). --data names the batches.",
         ),
     ] = None,
     widths: Annotated[
-        str | None, typer.Option(help="Widths of the trained network; unless given, two hidden layers, 30-20.")
+        str | None, typer.Option(help="Widths of the trained network. Default: two hidden layers, 30-20.")
     ] = None,
     activation: Annotated[str, typer.Option(help="Activation of the trained network.")] = "relu",
     bias: Annotated[bool, typer.Option("--bias", help="The trained network has biases.")] = False,
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
     seed: Seed = 0,
-    twin: Annotated[
-        bool, typer.Option("--twin/--no-twin", help="Also map the network without its activations.")
-    ] = True,
+    ranks: Annotated[
+        bool,
+        typer.Option(
+            "--ranks",
+            help="Also the ranks of the three Hessians, next to theory, and those of the network without activations. "
+            "Two to five times the work.",
+        ),
+    ] = False,
+    factors: Annotated[
+        bool, typer.Option("--factors", help="Show the columns of the layers' Kronecker factors (K-FAC).")
+    ] = False,
     certify: Annotated[
         bool | None,
         typer.Option(
             "--certify/--no-certify",
-            help="Find the ranks in exact arithmetic too; unless given, where the measured ones are not clear "
-            "and it takes seconds. Needs the squared loss and a piecewise linear network.",
+            help="Compute the ranks in exact arithmetic as well (implies --ranks). Default with --ranks: where the "
+            "spectrum does not decide them and the network is small. Needs the squared loss and a piecewise linear "
+            "or polynomial network.",
             show_default=False,
         ),
     ] = None,
     seconds: Annotated[
         float,
         typer.Option(
-            min=1.0, help="How long it may take: Hessians that take longer are not formed, and products are planned."
+            min=1.0,
+            help="Time limit. Dense Hessians that would take longer are not formed; estimates use fewer products.",
         ),
     ] = 60.0,
     dense: Annotated[
         bool | None,
         typer.Option(
             "--dense/--estimate",
-            help="Form the Hessians in any case, or estimate in any case; unless given, by time and memory.",
+            help="Form dense Hessians, or estimate from products. Default: dense if time and memory suffice.",
             show_default=False,
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the map in the store; unless given, the time.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the map in the store. Default: the time.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a stored map of that name.")] = False,
     store: StorePath = STORE,
     output: Annotated[
-        Path | None, typer.Option(help="Folder for figures and record; unless given, hessmap-runs/map-NAME.")
+        Path | None, typer.Option(help="Folder for figures and record. Default: hessmap-runs/map-NAME.")
     ] = None,
     files: Annotated[
-        bool, typer.Option("--files/--no-files", help="Write the folder; the store has the record in any case.")
+        bool, typer.Option("--files/--no-files", help="Write the folder, or store the record only.")
     ] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON on stdout, nothing else.")] = False,
 ) -> None:
-    """Map the curvature of a network: its sharpness, layers, spectra, ranks.
+    """Map the curvature of a network: five numbers, then layer by layer.
 
-    The whole network comes first: largest eigenvalue, largest stable step,
-    trace, negative share, effective dimension; then a row per layer. Where
-    the three Hessians fit the memory and the time, they are formed exactly,
-    and their ranks are compared with the formulas. The linear twin (the same
-    weights without activations) is where the formulas are theorems. Larger
-    networks get estimates with their errors instead, within --seconds.
-    Figures and the record are written into a folder that is named at the
-    end, and the record into the store.
+    The five numbers of the whole network: largest eigenvalue of the loss
+    Hessian (sharpness), largest stable learning rate, trace, share of
+    negative curvature, effective dimension. Small networks get dense
+    Hessians and exact numbers; larger ones estimates with standard errors,
+    within --seconds. --ranks adds the ranks of the Hessians and what theory
+    claims of them. Figures and the record are written to a folder, and the
+    record to the store.
     """
     from hessmap.cli.stored_maps import new_folder, new_name, write_map
     from hessmap.cli.subject import mapped_problem, mapped_subject
-    from hessmap.errors import require
+    from hessmap.errors import require, short_text
     from hessmap.records import MapOptions, Store, add_map
     from hessmap.views.progress import TerminalProgress
     from hessmap.views.tables import map_view
 
     require(
+        model is None or ":" in model,
+        "a model is named as PACKAGE.MODULE:ATTRIBUTE",
+        f"got {short_text(model)}",
+        f"Stored maps: hessmap maps {model}" if model in ("list", "show", "compare", "directions") else "",
+    )
+    require(
         model is None or widths is None,
-        "a model of your own has its own widths",
+        "--widths is for the network that hessmap trains",
         f"--widths {widths} was given with {model}",
         "Leave one of the two out",
     )
@@ -149,7 +161,7 @@ def map_curvature(
         bias=bias,
         epochs=epochs,
         seed=seed,
-        twin=twin,
+        ranks=ranks,
         certify=certify,
         seconds=seconds,
         dense=dense,
@@ -167,7 +179,7 @@ def map_curvature(
             mapped_problem(options, mapped, mapped_on),
             seconds=seconds,
             dense=dense,
-            twin=twin,
+            ranks=ranks,
             certify=certify,
             title=name or "",
             progress=shown.start,
@@ -179,42 +191,8 @@ def map_curvature(
     if as_json:
         typer.echo(found.to_json())
     else:
-        console().print(map_view(found))
+        console().print(map_view(found, factors))
     aside = console(stderr=True)
     if paths:
         aside.print(f"Written to {folder}: {', '.join(path.name for path in paths)}")
-    aside.print(f"Stored as {stored_as} in {store}: hessmap map show {stored_as}")
-
-
-class MapGroup(TyperGroup):
-    """Commands of which one may be left out: unless the first word is one about stored maps, a map is made."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        first = args[0] if args else ""
-        if first in self.commands:
-            return super().parse_args(ctx, args)
-        if first and not first.startswith("-") and ":" not in first:
-            known = [name for name in self.commands if name != _DEFAULT]
-            refused = unknown_name("a command of hessmap map", first, known)
-            raise InvalidInput(f"{refused} A model of your own has a colon: package.module:attribute.")
-        return super().parse_args(ctx, [_DEFAULT, *args])
-
-
-class DefaultCommand(TyperCommand):
-    """The command that may be left out: it speaks of itself as the group."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        return super().make_context(parent.info_name, args, parent=parent.parent, **extra)
-
-
-map_app = typer.Typer(
-    name="map",
-    cls=MapGroup,
-    help="Map the curvature of a network; list, show and compare stored maps.",
-    rich_markup_mode="rich",
-)
-map_app.command(_DEFAULT, cls=DefaultCommand, epilog=EXAMPLES)(map_curvature)
-map_app.command("list")(list_maps)
-map_app.command("show")(show)
-map_app.command("compare")(compare)
-map_app.command("directions")(directions)
+    aside.print(f"Stored as {stored_as} in {store}: hessmap maps show {stored_as}")

@@ -11,7 +11,7 @@ from hessmap.errors import InvalidInput, sentence
 
 if TYPE_CHECKING:
     from hessmap.networks import Architecture
-    from hessmap.records import RankPrediction, Truth
+    from hessmap.records import ClaimKind, RankPrediction
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -84,7 +84,7 @@ def predict(
     """Predict the ranks of the Hessians from the architecture.
 
     Three ranks: of the outer-product Hessian H_o, of the functional Hessian
-    H_f and of the loss Hessian H_L = H_o + H_f, each with the kind of truth
+    H_f and of the loss Hessian H_L = H_o + H_f, each with its kind
     it is: exact (a theorem about generic weights), an upper bound (a theorem
     about all weights), a conjecture of the rank or of a bound (not proved;
     the source says on how many networks it held, without a counterexample),
@@ -103,7 +103,7 @@ def predict(
         "num_samples": num_samples,
         "num_tokens": num_tokens,
     }
-    prediction = predict_ranks(described, kind=cast("Truth | None", kind), **known)
+    prediction = predict_ranks(described, kind=cast("ClaimKind | None", kind), **known)
     found = _exact_checks(described, prediction, known) if check else []
     if as_json:
         content = prediction.to_dict()

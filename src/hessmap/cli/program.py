@@ -17,8 +17,10 @@ from typer.main import get_command_name
 
 from hessmap.cli import certify, data, function, predict
 from hessmap.cli.learning import learning_app
-from hessmap.cli.map import map_app
-from hessmap.cli.track import track_app
+from hessmap.cli.map import EXAMPLES as MAP_EXAMPLES
+from hessmap.cli.map import map_curvature
+from hessmap.cli.stored_maps import maps_app
+from hessmap.cli.track import tracks_app
 from hessmap.errors import (
     EXIT_OF_CLOSED_PIPE,
     EXIT_OF_INTERRUPTION,
@@ -106,20 +108,15 @@ _EXAMPLES = """
 
   hessmap map                                 [dim]# a small network on digits[/dim]\n
   hessmap map my_models:net --data my_data:train\n
-  hessmap map compare run1 run3               [dim]# what changed, layer by layer[/dim]\n
-  hessmap track show run1 --figure run1.png   [dim]# curvature along a training[/dim]\n
-  hessmap predict 64-30-20-10 --input-rank 61 [dim]# from integers alone[/dim]\n
-  hessmap certify                             [dim]# a bound on unseen errors[/dim]\n
-  hessmap function                            [dim]# the rank of its function[/dim]\n
-  hessmap learning exact 5-5-5 --rank 2       [dim]# volume of good weights[/dim]\n
-  hessmap study list                          [dim]# the papers' questions[/dim]\n
-  hessmap papers                              [dim]# items, and how far verified[/dim]\n
-  hessmap serve                               [dim]# all of it in a browser[/dim]\n
-  hessmap data                                [dim]# what is here, what is not[/dim]
+  hessmap maps compare run1 run3              [dim]# what changed, layer by layer[/dim]\n
+  hessmap tracks show run1 --figure run1.png  [dim]# curvature along a training[/dim]\n
+  hessmap predict 64-30-20-10 --input-rank 61 [dim]# ranks from integers alone[/dim]\n
+  hessmap serve                               [dim]# all of it in a browser[/dim]
 
-Every command has --help with examples of its own, and --json for programs.
+Every command has --help with examples, and --json for programs.
 """
 
+_ORDER = ("map", "maps", "tracks", "predict", "certify", "function", "learning", "data", "serve")
 _HELP_OPTIONS = ["-h", "--help"]
 _PACKAGES = ("hessmap", "hessmap_explorer", "hessmap_research")
 _OUTPUT_ERRORS = (errno.EBADF, errno.EIO, errno.ENOSPC)
@@ -137,6 +134,11 @@ class Roof(TyperGroup):
         super().__init__(**options)
         for command in _commands_below(self):
             _hide_types_of_flags(command.get_params(typer.Context(command, help_option_names=_HELP_OPTIONS)))
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Commands in the order in which a newcomer needs them; those of other packages last."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
     def get_params(self, ctx: Any) -> Any:
         parameters = super().get_params(ctx)
@@ -196,16 +198,17 @@ def _is_users(file: Path) -> bool:
 app = typer.Typer(
     name="hessmap",
     cls=Roof,
-    help="Map the curvature of a neural network: [bold]predict[/bold] the ranks of its Hessians from the "
-    "architecture, [bold]measure[/bold] them on a model and data, explain them layer by layer.",
+    help="The curvature (loss Hessian) of neural networks: measured on a model and data, predicted from the "
+    "architecture, explained layer by layer.",
     epilog=_EXAMPLES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": _HELP_OPTIONS},
 )
-app.add_typer(map_app)
-app.add_typer(track_app)
+app.command("map", epilog=MAP_EXAMPLES)(map_curvature)
+app.add_typer(maps_app)
+app.add_typer(tracks_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("function", epilog=function.EXAMPLES)(function.function)

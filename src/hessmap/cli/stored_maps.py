@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FIGURES_OF_MAP = ("density", "layers", "spectrum")
 _MAP_FILES = ("map.json", *(f"{name}{suffix}" for name in _FIGURES_OF_MAP for suffix in (".png", ".svg")))
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a stored map; hessmap map list shows them.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of a stored map; hessmap maps list shows them.")]
 
 
 def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
@@ -52,8 +52,16 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
     console().print(stored_maps_view(summaries, store))
 
 
-def show(name: Name, store: StorePath = STORE, html: Html = None, as_json: AsJson = False) -> None:
-    """Show a stored map: ranks, layers, verdicts, and the command that made it."""
+def show(
+    name: Name,
+    factors: Annotated[
+        bool, typer.Option("--factors", help="Show the columns of the layers' Kronecker factors (K-FAC).")
+    ] = False,
+    store: StorePath = STORE,
+    html: Html = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a stored map, and the command that made it."""
     from hessmap.records import Store, load_map
 
     require_writable(html)
@@ -71,20 +79,20 @@ def show(name: Name, store: StorePath = STORE, html: Html = None, as_json: AsJso
     from hessmap.views.tables import map_view
 
     command = f": {stored.command}" if stored.command else ""
-    console().print(Text.assemble((stored.name, "bold"), command), map_view(stored.record), sep="\n")
+    console().print(Text.assemble((stored.name, "bold"), command), map_view(stored.record, factors), sep="\n")
 
 
 def compare(
     old: Annotated[str, typer.Argument(metavar="OLD", help="The name of the map to start from.")],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="The name of the map to hold against it.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The name of the map to compare it with.")],
     store: StorePath = STORE,
     html: Html = None,
     figure: Annotated[Path | None, typer.Option(help="Write the bars to this .png, .svg or .pdf file.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what changed from one map to another, layer by layer: two checkpoints of a model, for example.
+    """Compare two maps layer by layer: two checkpoints of a model, for example.
 
-    Where architecture, data or loss differ, it is said what cannot be compared.
+    Where architecture, data or loss differ, the output states what cannot be compared.
     """
     require_writable(html)
     require_writable(figure, FIGURES)
@@ -174,11 +182,11 @@ def directions(
     store: StorePath = STORE,
     as_json: AsJson = False,
 ) -> None:
-    """Find the eigenvectors of largest curvature, which a map does not keep.
+    """Compute the top eigenvectors of the Hessian, which a map does not contain.
 
-    The network is made again from the options of the map: trained from its
-    seed, or imported, and then measured. A store may come from someone else:
-    what it names is imported after you agreed to it.
+    The network is recreated from the options of the map: trained from its
+    seed, or imported. A store may come from someone else, so hessmap asks
+    before it imports what the store names.
     """
     from hessmap.records import Store, load_map
     from hessmap.views.progress import TerminalProgress
@@ -304,3 +312,24 @@ def _overlap(first: EigenpairsMeasurement, second: EigenpairsMeasurement) -> dic
     assert second.eigenvectors is not None
     curve = overlap_curve(first.eigenvectors, second.eigenvectors)
     return {"values": curve.values.tolist(), "chance": curve.chance.tolist()}
+
+
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  hessmap maps list                           [dim]# what is stored[/dim]\n
+  hessmap maps show run3 --html run3.html     [dim]# a map again, or its page[/dim]\n
+  hessmap maps compare run1 run3              [dim]# layer by layer[/dim]\n
+  hessmap maps directions run3 --layer 2      [dim]# top eigenvectors of a layer[/dim]
+"""
+maps_app = typer.Typer(
+    name="maps",
+    help="List, show and compare stored maps.",
+    epilog=EXAMPLES,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+maps_app.command("list")(list_maps)
+maps_app.command("show")(show)
+maps_app.command("compare")(compare)
+maps_app.command("directions")(directions)

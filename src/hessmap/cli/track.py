@@ -1,4 +1,4 @@
-"""``hessmap track list | show | checkpoints``: curvature along trainings."""
+"""``hessmap tracks list | show | checkpoints``: curvature along trainings."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from hessmap.cli.options import (
 EXAMPLES = """
 [bold]Examples[/bold]
 
-  hessmap track checkpoints my:net epoch-*.pt --data my:train --name run1\n
-  hessmap track list\n
-  hessmap track show run1 --figure run1.png\n
-  hessmap track show run1 --html run1.html
+  hessmap tracks checkpoints my:net epoch-*.pt --data my:train --name run1\n
+  hessmap tracks list\n
+  hessmap tracks show run1 --figure run1.png\n
+  hessmap tracks show run1 --html run1.html
 
 In a training loop of your own, tracker(step) after every step, with
 
   tracker = hessmap.Tracker(model, "cross_entropy", data, name="run1")
 """
 
-track_app = typer.Typer(
-    name="track",
-    help="Curvature along a training: list, show and draw tracks, or make one of saved checkpoints.",
+tracks_app = typer.Typer(
+    name="tracks",
+    help="Curvature along trainings: list and show tracks, or make one from saved checkpoints.",
     epilog=EXAMPLES,
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
 
 
-@track_app.command("list")
+@tracks_app.command("list")
 def list_tracks(store: StorePath = STORE, as_json: AsJson = False) -> None:
     """List the stored tracks."""
     from hessmap.records import Store, TrackSummary, track_summaries
@@ -61,9 +61,9 @@ def list_tracks(store: StorePath = STORE, as_json: AsJson = False) -> None:
     console().print(stored_tracks_view(summaries, store))
 
 
-@track_app.command("show")
+@tracks_app.command("show")
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A stored track; hessmap track list shows them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A stored track; hessmap tracks list shows them.")],
     store: StorePath = STORE,
     figure: Annotated[Path | None, typer.Option(help="Draw it to this .png, .svg or .pdf file.")] = None,
     html: Html = None,
@@ -92,7 +92,7 @@ def show(
     console().print(track_view(track))
 
 
-@track_app.command("checkpoints", epilog=EXAMPLES)
+@tracks_app.command("checkpoints", epilog=EXAMPLES)
 def checkpoints(
     model: Annotated[
         str, typer.Argument(metavar="PACKAGE.MODULE:ATTRIBUTE", help="The model, or a function that builds it.")
@@ -141,5 +141,5 @@ def checkpoints(
     from hessmap.views.tables.tracks import track_view
 
     console().print(track_view(track))
-    show = command_line("track", "show", values=[track.name])
+    show = command_line("tracks", "show", values=[track.name])
     console(stderr=True).print(f"Stored as {track.name} in {store}: {show}")

@@ -87,15 +87,14 @@ def require_memory(what: str, needed: int, alternative: str) -> None:
         raise TooLarge(sentence(must, f"it needs {readable_bytes(needed)}", alternative))
 
 
-def checked_budget(given: float | None) -> tuple[int, tuple[str, ...]]:
-    """The budget of a problem in bytes, and a note where nobody chose it; inf means no limit."""
+def checked_budget(given: float | None) -> int:
+    """The budget of a problem in bytes; inf means no limit, None the default."""
     if given is None:
-        budget = default_budget()
-        return budget, (f"the memory budget is {readable_bytes(budget)}, from what was free",)
+        return default_budget()
     number = number_or_none(given)
     must, got = "memory_budget must be at least 1 MiB", f"got {short_text(given)} bytes"
     require(number is not None and number >= 2**20, must, got, "Give a number of bytes, inf for no limit, or None")
-    return int(min(number or 0.0, _NO_LIMIT)), ()
+    return int(min(number or 0.0, _NO_LIMIT))
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -210,7 +210,7 @@ class Problem:
         require(isinstance(compile, bool | np.bool_), "compile must be True or False", f"got {short_text(compile)}")
         self.l2 = penalty or 0.0
         self.compile = bool(compile)
-        self.memory_budget, budget_notes = checked_budget(memory_budget)
+        self.memory_budget = checked_budget(memory_budget)
         require_name("products", products, ("auto", "finite_difference"))
         require_name("batch_norm", batch_norm, ("frozen", "train"))
         if isinstance(batch_weights, str):
@@ -242,7 +242,7 @@ class Problem:
             data = data if targets is None else [(data, targets)]
             choices = parameters, dtype, device
             notes = self._set_objective(model, objective, data, batch_weights, batch_norm, seeds, choices)
-            self._first_notes = (*notes, *budget_notes, *self._frozen.selection_notes, *self._l2_notes)
+            self._first_notes = (*notes, *self._frozen.selection_notes, *self._l2_notes)
             require(isfinite(risk := risk_value(self)), "the objective must be finite", f"its value is {risk}")
             return
         frozen = frozen_model(model, parameters, dtype, device, forward)
@@ -255,7 +255,7 @@ class Problem:
         sums = first.loss.is_sum
         self._first_notes = (
             *(*frozen.copy_notes, *data_notes, *frozen.format_notes, *first.notes, *sorted(frozen.seen)),
-            *(*budget_notes, *frozen.selection_notes),
+            *frozen.selection_notes,
             *self._l2_notes,
             *(["the loss is summed over the samples (reduction='sum'): Hessians are those of the sum"] if sums else []),
         )

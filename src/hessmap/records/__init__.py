@@ -22,7 +22,7 @@ from hessmap.records.functions import (
     RankRange,
     RepresentationCost,
     SchattenMeasurement,
-    SideTruth,
+    SideKind,
     robust_rank,
 )
 from hessmap.records.layers import (
@@ -66,7 +66,8 @@ from hessmap.records.projection import CurvatureProjection, ProjectedWeight
 from hessmap.records.provenance import Provenance, data_hash, provenance
 from hessmap.records.ranks import (
     PARTS,
-    CountTruth,
+    ClaimKind,
+    CountKind,
     DataRanks,
     EffectiveParameters,
     Part,
@@ -75,7 +76,6 @@ from hessmap.records.ranks import (
     RankMeasurement,
     RankPrediction,
     RankValue,
-    Truth,
 )
 from hessmap.records.record import Record, encode, html_facts, html_table, plot, register_pictures
 from hessmap.records.saved import load, register_reader, save_archive
@@ -145,11 +145,12 @@ __all__ = [
     "ChainSettings",
     "Change",
     "CheckOutcome",
+    "ClaimKind",
     "ClassRegions",
     "ClusterMeasurement",
     "CompressionPlan",
     "CostBound",
-    "CountTruth",
+    "CountKind",
     "CurvatureMap",
     "CurvatureProjection",
     "CurvatureSpread",
@@ -216,7 +217,7 @@ __all__ = [
     "SchattenMeasurement",
     "SharpnessMeasurement",
     "ShiftedSolution",
-    "SideTruth",
+    "SideKind",
     "SpectralEstimate",
     "Spectrum",
     "StepQuantity",
@@ -228,7 +229,6 @@ __all__ = [
     "TrackPoint",
     "TrackSummary",
     "TrainingRun",
-    "Truth",
     "WholeCurvature",
     "add_map",
     "add_point",

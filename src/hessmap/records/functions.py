@@ -15,7 +15,7 @@ from hessmap.records.record import Record
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-SideTruth = Literal["certificate", "measurement", "theorem"]
+SideKind = Literal["certificate", "measurement", "theorem"]
 EPS = float(np.finfo(np.float64).eps)
 # Squared singular values are known to 1e-16 of the largest, so that singular values are to 1e-8.
 GRAM_ERROR = 1e-8
@@ -119,9 +119,9 @@ class RankInterval(Record):
     """
 
     lower: int
-    lower_kind: SideTruth
+    lower_kind: SideKind
     upper: int
-    upper_kind: SideTruth
+    upper_kind: SideKind
     upper_layer: str
 
 
@@ -287,7 +287,7 @@ class DenoisingScore(Record):
 
 
 CostKind = Literal["value", "lower_bound", "upper_bound"]
-CostTruth = Literal["measurement", "theorem", "construction"]
+CostSource = Literal["measurement", "theorem", "construction"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -301,10 +301,10 @@ class CostBound(Record):
     squared_norm: float
     num_layers: int
     kind: CostKind
-    truth: CostTruth
+    source: CostSource
     holds_for: str
     reference: str
-    summary_fields: ClassVar[tuple[str, ...]] = ("name", "squared_norm", "num_layers", "kind", "truth", "holds_for")
+    summary_fields: ClassVar[tuple[str, ...]] = ("name", "squared_norm", "num_layers", "kind", "source", "holds_for")
 
     @property
     def scaled(self) -> float:

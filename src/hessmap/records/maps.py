@@ -21,8 +21,15 @@ HESSIAN_SYMBOLS: dict[Part, str] = {"outer_product": "H_o", "functional": "H_f",
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartCurvature(Record):
-    """One of the three Hessians of a network: its spectrum and measured rank, and beside them the predicted
-    and the certified rank where there are such."""
+    """One of the three Hessians of a network: its spectrum and its rank.
+
+    Attributes:
+        part: Which Hessian: "outer_product" (H_o, the GGN), "functional" (H_f) or "loss" (H_L, their sum).
+        measurement: The numerical rank, with threshold and gap.
+        spectrum: All eigenvalues.
+        prediction: What a theorem, bound or conjecture claims of the rank. Default: None, as none applies.
+        certificate: The rank in exact arithmetic. Default: None.
+    """
 
     part: Part
     measurement: RankMeasurement
@@ -38,21 +45,24 @@ class PartCurvature(Record):
 
     @property
     def agrees(self) -> bool | None:
-        """Whether the rank is what a theorem or a conjecture says; None where there is none to hold it against."""
+        """Whether the claim of ``prediction`` admits the rank; None without a claim."""
         return None if self.prediction is None else self.prediction.allows(self.rank)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FactorCurvature(Record):
-    """What the two factors of a layer's weight, E[x x^T] of its inputs and E[M] of its outputs, say of its curvature.
+    """The two Kronecker factors of a layer's weight, E[x x^T] of its inputs and E[M] of its outputs.
 
-    ``input_ratio`` is lambda_1 / lambda_2 of E[x x^T], and ``mean_alignment`` the squared cosine between its first
-    eigenvector and the mean input. ``outlier_share`` is the part of the sum of magnitudes of all eigenvalues of E[M],
-    which may be indefinite, that the c - 1 largest hold for c classes (in older maps: of the trace), and
-    ``outlier_ratio`` is lambda_{c-1} / lambda_c (both None where the layer has fewer than c outputs).
-    ``kronecker_overlap`` compares the c - 1 leading eigenvectors of E[M] (x) E[x x^T] with those
-    of the weight's block of H_L: 1 for the same space, ``chance`` for random ones (both None where that block was not
-    formed).
+    Attributes:
+        num_classes: Number of classes c.
+        input_ratio: lambda_1 / lambda_2 of E[x x^T].
+        mean_alignment: Squared cosine between the first eigenvector of E[x x^T] and the mean input.
+        outlier_share: Part of the sum of magnitudes of all eigenvalues of E[M] in the c - 1 largest; None if the layer
+            has fewer than c outputs.
+        outlier_ratio: lambda_{c-1} / lambda_c of E[M]; None as above.
+        kronecker_overlap: Overlap of the c - 1 leading eigenvectors of E[M] (x) E[x x^T] with those of the weight's
+            block of H_L, 1 for the same space; None if that block was not formed.
+        chance: The overlap of random spaces; None as above.
     """
 
     num_classes: int
@@ -66,18 +76,27 @@ class FactorCurvature(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerCurvature(Record):
-    """The diagonal block of one layer, weights and biases together; of one that holds query, key and value, a third.
+    """The diagonal block of one layer in the loss Hessian, weights and biases together.
 
-    ``rank``, ``top_eigenvalue`` and ``trace`` are those of the layer's block of the loss Hessian;
-    ``curvature_share`` is the layer's part of the trace of the outer-product Hessian, which is positive
-    semi-definite, so that the shares of all layers lie in [0, 1] and sum to 1. ``factors`` is None where the network
-    has none (``factors_gap`` of the network says why) and in maps that are older than they.
+    A weight that combines query, key and value counts as three layers. Without a dense Hessian the numbers are
+    estimates with the errors stated.
 
-    Where no Hessian was formed these are estimates: ``rank`` is None, ``trace_error`` and ``share_error`` are standard
-    errors, ``top_residual`` bounds how far ``top_eigenvalue`` is from an eigenvalue of the block, and ``top_converged``
-    says whether that is within one percent; if not, ``top_eigenvalue`` is a lower bound (all three are None for layers
-    that older maps had no time for). ``kind`` is what the layer does ("query", "mlp", "embedding", "norm", ..),
-    ``direction_share`` its part of the squared norm of the sharpest direction of the whole network (None: not known).
+    Attributes:
+        name: Name of the layer.
+        shape: Shape of its weight, such as "30×64".
+        num_parameters: Number of its parameters.
+        rank: Numerical rank of the block; None if it was not formed.
+        top_eigenvalue: Largest eigenvalue of the block; a lower bound if ``top_converged`` is False.
+        trace: Trace of the block.
+        curvature_share: The layer's part of the trace of the GGN, which is positive semi-definite, so that shares are
+            in [0, 1] and sum to 1; of the trace of H_L where the network's ``shares_of`` is "loss".
+        factors: Kronecker factors of the weight. Default: None; ``factors_gap`` of the network states why.
+        kind: Role of the layer: "query", "mlp", "embedding", "norm", .. Default: empty.
+        trace_error: Standard error of ``trace``. Defaults to 0.
+        share_error: Standard error of ``curvature_share``. Defaults to 0.
+        top_residual: Bound on the distance of ``top_eigenvalue`` to an eigenvalue of the block. Default: None.
+        direction_share: Part of the squared norm of the network's sharpest direction in this layer. Default: None.
+        top_converged: Whether ``top_eigenvalue`` is accurate to one percent. Default: None, not computed.
     """
 
     name: str
@@ -98,10 +117,14 @@ class LayerCurvature(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataRankMeasurement(Record):
-    """What rank formulas need of the data, measured; centred and bias variants are for networks with bias.
+    """The ranks of the data that rank formulas need, measured; centred and bias variants are for networks with bias.
 
-    ``residual_rank`` is that of the moment of residuals and inputs, ``residual_rank_with_bias`` that of the
-    moment against centred inputs with the mean residual beside it.
+    Attributes:
+        input_rank: Rank of the inputs.
+        centred_input_rank: Rank of the inputs minus their mean.
+        residual_rank: Rank of the moment of residuals and inputs.
+        residual_rank_with_bias: Rank of the moment of residuals and centred inputs, next to the mean residual.
+        mean_residual_is_zero: Whether the mean residual vanishes.
     """
 
     input_rank: RankMeasurement
@@ -113,16 +136,30 @@ class DataRankMeasurement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NetworkCurvature(Record):
-    """What was measured of one network on its data, beside what was predicted.
+    """The curvature of one network on its data.
 
-    ``whole`` holds the numbers of the whole network, sharpness first; ``spread`` how unevenly its layers are curved.
-    Both are None in maps that are older than they. ``parts`` are the three Hessians, none where they were not formed:
-    ``reason`` then says why, and everything is an estimate from products.
-    ``effective_dimension`` is that of the outer-product Hessian at one over the number of samples, as under a
-    Gaussian prior of unit precision (None where no Hessian was formed: the whole has its estimate).
-    ``data_ranks`` is None where the inputs are not one tensor.
-    ``prediction`` is None where no formula covers the network; ``prediction_gap`` then says why, as ``factors_gap``
-    does for layers without factors.
+    Attributes:
+        name: "network", or "network without activations".
+        description: The architecture, or the name of the model's class.
+        loss: Name of the loss.
+        num_samples: Number of samples.
+        num_parameters: Number of parameters.
+        risk: The loss at the weights.
+        gradient_norm: Norm of its gradient.
+        parts: The Hessians that were formed: H_o and H_L, with ranks also H_f; empty if all numbers are estimates from
+            products, for the ``reason`` stated.
+        layers: One row per layer.
+        effective_dimension: That of the GGN at one over the number of samples, as under a Gaussian prior of unit
+            precision; None without dense Hessians (``whole`` has an estimate).
+        data_ranks: Ranks of the data; None without ranks or if the inputs are not one tensor.
+        prediction: Ranks by the formulas of theory. Default: None; ``prediction_gap`` states why.
+        prediction_gap: Why there is no prediction. Default: empty.
+        notes: How the numbers were computed, and which parts failed. Default: none.
+        factors_gap: Why no layer has Kronecker factors. Default: empty.
+        whole: The numbers of the whole network. Default: None.
+        spread: How unevenly the layers are curved. Default: None.
+        reason: Why no Hessian was formed. Default: empty.
+        shares_of: The Hessian whose trace the shares of the layers are parts of. Defaults to "outer_product".
     """
 
     name: str
@@ -143,12 +180,18 @@ class NetworkCurvature(Record):
     whole: WholeCurvature | None = None
     spread: CurvatureSpread | None = None
     reason: str = ""
+    shares_of: Part = "outer_product"
     summary_fields: ClassVar[tuple[str, ...]] = ("name", "description", "loss", "num_parameters", "risk")
 
     @property
     def is_dense(self) -> bool:
         """Whether its Hessians were formed."""
         return bool(self.parts)
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether the ranks of all three Hessians were asked for."""
+        return any(part.part == "functional" for part in self.parts)
 
     def table_rows(self) -> tuple[Record, ...] | None:
         return self.layers
@@ -162,22 +205,28 @@ class NetworkCurvature(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CurvatureMap(Record):
-    """A network, its linear twin (same weights and data, no activations) where it has one, and verdicts.
+    """A map of the curvature of a network.
 
-    ``work`` is what was planned and what it took (None in maps that are older than it).
+    Attributes:
+        title: Title of the map.
+        network: The network.
+        linear_counterpart: The network without activations (same weights and data), with ranks; None otherwise.
+        summary: At most five findings in words.
+        provenance: Versions, number format, seed and data. Default: None.
+        work: The planned and the actual cost. Default: None.
     """
 
     title: str
     network: NetworkCurvature
-    linear_twin: NetworkCurvature | None
-    verdicts: tuple[str, ...]
+    linear_counterpart: NetworkCurvature | None
+    summary: tuple[str, ...]
     provenance: Provenance | None = field(default=None, compare=False)
     work: MapWork | None = None
 
     @property
     def networks(self) -> tuple[NetworkCurvature, ...]:
-        """The network, then its linear twin if there is one."""
-        return (self.network,) if self.linear_twin is None else (self.network, self.linear_twin)
+        """The network, and the network without activations if the map has it."""
+        return (self.network,) if self.linear_counterpart is None else (self.network, self.linear_counterpart)
 
     def save_to_store(
         self, name: str | None = None, path: str | os.PathLike[str] | None = None, replace: bool = False
@@ -210,21 +259,23 @@ class CurvatureMap(Record):
         ranks = [
             (f"{network.name}, rank of the {part.part.replace('_', '-')} Hessian", rank_text(part))
             for network in self.networks
+            if network.has_ranks
             for part in network.parts
         ]
-        verdicts = [("verdict", verdict) for verdict in self.verdicts]
-        return [("title", self.title), *whole_of(self.network).rows(), *ranks, *verdicts]
+        findings = [("finding", text) for text in self.summary]
+        return [("title", self.title), *whole_of(self.network).rows(), *ranks, *findings]
 
     def __repr__(self) -> str:
         network, whole = self.network, whole_of(self.network)
-        numbers = f"sharpness {whole.sharpness.value:.4g}, trace {whole.trace.value:.4g}"
-        how = "dense" if network.is_dense else "estimates"
-        return f"CurvatureMap({self.title}; {network.num_parameters:,} parameters, {how}, {numbers})"
+        numbers = f"sharpness {whole.sharpness_text}, trace {whole.trace.with_error}"
+        how = "exact" if network.is_dense else "estimated"
+        return f"CurvatureMap({self.title}; {network.num_parameters:,} parameters, {how}:\n  {numbers})"
 
     def _repr_html_(self) -> str:
         ranks = [
             (network.name, part.part.replace("_", "-"), rank_text(part), f"{part.measurement.gap:.3g}")
             for network in self.networks
+            if network.has_ranks
             for part in network.parts
         ]
         layers = (
@@ -232,38 +283,45 @@ class CurvatureMap(Record):
                 layer.name,
                 layer.shape,
                 f"{layer.num_parameters:,}",
-                "–" if layer.rank is None else f"{layer.rank.value:,}",
                 "–" if layer.top_eigenvalue is None else f"{layer.top_eigenvalue:.3g}",
                 f"{layer.trace:.3g}",
                 f"{layer.curvature_share:.1%}",
             )
             for layer in self.network.layers
         )
-        verdicts = "".join(f"<li>{html.escape(verdict)}</li>" for verdict in self.verdicts)
+        findings = "".join(f"<li>{html.escape(text)}</li>" for text in self.summary)
         whole = html_table(("whole network", ""), whole_of(self.network).rows())
         return (
-            f"<h4>{html.escape(self.title)}</h4>{whole}<ul>{verdicts}</ul>"
-            + (html_table(("network", "Hessian", "rank", "gap at the cut"), ranks) if ranks else "")
-            + html_table(("layer", "shape", "parameters", "rank", "top eigenvalue", "trace", "share"), layers)
+            f"<h4>{html.escape(self.title)}</h4>{whole}"
+            + html_table(("layer", "shape", "parameters", "largest eigenvalue", "trace", "share of curvature"), layers)
+            + (html_table(("network", "Hessian", "rank", "gap"), ranks) if ranks else "")
+            + f"<ul>{findings}</ul>"
         )
 
 
 def whole_of(network: NetworkCurvature) -> WholeCurvature:
-    """The whole of a network, also of one from a map that is older than this record."""
+    """The numbers of the whole network of a map.
+
+    Args:
+        network: The network.
+
+    Returns:
+        Its ``whole``, or one computed from its spectrum.
+    """
     if network.whole is not None:
         return network.whole
-    assert network.effective_dimension is not None  # maps that are so old are all of dense Hessians
+    assert network.effective_dimension is not None  # which every network with a spectrum has
     return WholeCurvature.of_spectrum(network["loss"].spectrum, network.effective_dimension)
 
 
 def rank_text(part: PartCurvature) -> str:
-    """The rank with what it was compared with: "1,410 of 2,720 (predicted 1,410, exact)"."""
+    """The rank with what it is compared with: "1,410 of 2,720 (predicted 1,410, exact)"."""
     text = f"{part.rank:,} of {part.measurement.size:,}"
     if part.certificate is not None:
         text = f"{text}, certified"
     if part.prediction is None:
         return text
-    return f"{text} (predicted {part.prediction.value:,}, {part.prediction.truth})"
+    return f"{text} (predicted {part.prediction.value:,}, {part.prediction.kind_text})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -312,6 +370,10 @@ class MapIdentity(Record):
     num_parameters: int
     data_hash: str
     created: str
+
+    @property
+    def brief(self) -> str:
+        return repr(self.name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -375,11 +437,11 @@ class MapComparison(Record):
     parts: tuple[PartChange, ...]
     layers: tuple[LayerChange, ...]
     caveats: tuple[str, ...]
-    verdicts: tuple[str, ...]
+    summary: tuple[str, ...]
     sharpness: Change | None = None
     trace: Change | None = None
     negative_share: Change | None = None
-    summary_fields: ClassVar[tuple[str, ...]] = ("old", "new", "caveats", "verdicts")
+    summary_fields: ClassVar[tuple[str, ...]] = ("old", "new", "caveats", "summary")
 
     def table_rows(self) -> tuple[Record, ...] | None:
         return self.layers

@@ -11,7 +11,7 @@ from hessmap.records.record import Record
 
 Part = Literal["loss", "outer_product", "functional"]
 PARTS: tuple[Part, ...] = ("outer_product", "functional", "loss")
-Truth = Literal["exact", "conjecture", "upper_bound", "numerical"]
+ClaimKind = Literal["exact", "conjecture", "upper_bound", "numerical"]
 Relation = Literal["equal", "at_most", "close"]
 
 
@@ -26,7 +26,7 @@ class RankValue(Record):
     """
 
     value: int
-    kind: Truth
+    kind: ClaimKind
     reference: str
     conjectured: Literal["value", "bound"] | None = None
     num_cases: int | None = None
@@ -69,15 +69,19 @@ class RankValue(Record):
         return rank <= self.value if self.relation == "at_most" else rank == self.value
 
     @property
-    def truth(self) -> str:
-        """The kind of truth in words.
+    def kind_text(self) -> str:
+        """The kind in words.
 
-        >>> RankValue(3, "upper_bound", "a theorem").truth, RankValue(3, "conjecture", "a law", "bound", 500).truth
+        >>> RankValue(3, "upper_bound", "").kind_text, RankValue(3, "conjecture", "", "bound", 500).kind_text
         ('upper bound', 'conjectured bound')
         """
         if self.kind == "conjecture":
             return "conjecture" if self.conjectured == "value" else "conjectured bound"
         return self.kind.replace("_", " ")
+
+    @property
+    def brief(self) -> str:
+        return f"{self.value:,} ({self.kind_text})"
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value; what belongs to conjectures is shown of conjectures only."""
@@ -115,6 +119,10 @@ class RankMeasurement(Record):
     method: str = "dense"
     provenance: Provenance | None = field(default=None, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = ("value", "threshold", "scale", "gap", "decidable", "size")
+
+    @property
+    def brief(self) -> str:
+        return f"{self.value:,} of {self.size:,}{'' if self.decidable else ' (depends on the threshold)'}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,7 +190,7 @@ class DataRanks(Record):
     provenance: Provenance | None = field(default=None, compare=False)
 
 
-CountTruth = Literal["exact", "conjecture", "upper_bound"]
+CountKind = Literal["exact", "conjecture", "upper_bound"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -195,7 +203,7 @@ class EffectiveParameters(Record):
     """
 
     value: int
-    kind: CountTruth
+    kind: CountKind
     reference: str
     num_parameters: int
     function_space_dim: int | None

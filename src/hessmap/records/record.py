@@ -170,9 +170,18 @@ class Record:
         names = self.summary_fields or tuple(field.name for field in dataclasses.fields(self) if field.compare)
         return [(name.replace("_", " "), _readable(getattr(self, name))) for name in names]
 
+    @property
+    def brief(self) -> str:
+        """The record in a few words, as the ``repr`` of another record shows it."""
+        return f"{type(self).__name__}(..)"
+
     def __repr__(self) -> str:
-        body = ", ".join(f"{name}: {value}" for name, value in self.rows())
-        return f"{type(self).__name__}({body})"
+        """At most two lines: numbers with four digits, long values by their size; fields that do not fit are cut."""
+        names = self.summary_fields or tuple(field.name for field in dataclasses.fields(self) if field.compare)
+        values = {name: getattr(self, name) for name in names}
+        return _two_lines(
+            type(self).__name__, [f"{name}={_brief(value)}" for name, value in values.items() if value is not None]
+        )
 
     def _repr_html_(self) -> str:
         return html_facts(type(self).__name__, self.rows())
@@ -244,6 +253,42 @@ def _readable(value: Any) -> str:
             return f"{value.size} values from {value.max():.4g} down to {value.min():.4g}"
         return np.array2string(value, precision=4)
     return str(value)
+
+
+_WIDTH = 118  # of a line of a repr
+_LONG = 60  # characters of a value, above which its size is shown
+
+
+def _two_lines(name: str, fields: Sequence[str]) -> str:
+    lines = [f"{name}("]
+    for place, field in enumerate(fields):
+        text = field + (", " if place + 1 < len(fields) else ")")
+        if len(lines[-1]) + len(text.rstrip()) <= _WIDTH - (4 if len(lines) == 2 else 0):
+            lines[-1] += text
+        elif len(lines) == 1:
+            lines.append(f"  {text}")
+        else:
+            lines[-1] += "..)"
+            break
+    if not fields:
+        lines[-1] += ")"
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _brief(value: Any) -> str:
+    """A value in at most a few words."""
+    if isinstance(value, Record):
+        return value.brief
+    if isinstance(value, np.ndarray) or (isinstance(value, float) and not isinstance(value, bool)):
+        return _readable(value)
+    if isinstance(value, tuple | list) and value and all(isinstance(item, Record) for item in value):
+        return f"{len(value)} {type(value[0]).__name__}"
+    if isinstance(value, tuple) and value and all(type(item) is float for item in value):
+        value = tuple(float(f"{item:.4g}") for item in value)
+    text = repr(value)
+    if isinstance(value, tuple | list | dict) and len(text) > _LONG:
+        return f"{len(value)} entries"
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..{text[-1]}"
 
 
 def frame(record: Record) -> Any:

@@ -230,6 +230,10 @@ class SpectralEstimate(Record):
         )
 
     @property
+    def brief(self) -> str:
+        return self.with_error
+
+    @property
     def with_error(self) -> str:
         """The value and its standard error, if it has one, for people: "155 ± 7"; the interval where the error is no
         less than the value."""

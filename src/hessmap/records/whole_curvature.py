@@ -190,17 +190,27 @@ class WholeCurvature(Record):
 
     def rows(self) -> list[tuple[str, str]]:
         """Name and value for people, each with its error if it has one."""
-        found = self.sharpness
-        named = [
-            ("largest eigenvalue of H_L (sharpness)", self.sharpness_text),
-            ("largest stable step, 2 / sharpness", "any" if found.value <= 0 else f"{found.largest_stable_step:.4g}"),
-            ("trace of H_L", self.trace.with_error),
-            ("share of negative curvature", share_text(self.negative_share)),
+        return [
+            ("largest eigenvalue of the Hessian (sharpness)", self.sharpness_text),
+            ("largest stable learning rate, 2 / sharpness", self.stable_step_text),
+            ("trace of the Hessian", self.trace.with_error),
+            ("negative curvature (share of all |eigenvalues|)", share_text(self.negative_share)),
+            ("effective dimension (directions fixed by the data)", self._dimension_of_size),
         ]
-        if self.effective_dimension is not None:
-            label = f"effective dimension of H_o at {self.epsilon:.2g}"
-            named.append((label, f"{self.dimension_text} of {self.effective_dimension.size:,}"))
-        return named
+
+    @property
+    def stable_step_text(self) -> str:
+        """The largest stable learning rate of gradient descent; an upper bound if the sharpness is a lower one."""
+        found = self.sharpness
+        if found.value <= 0:
+            return "any" if found.converged else "not known"
+        return f"{'' if found.converged else 'at most '}{found.largest_stable_step:.4g}"
+
+    @property
+    def _dimension_of_size(self) -> str:
+        if self.effective_dimension is None:
+            return f"not available{f' ({reason})' if (reason := self.gap.removesuffix('.')) else ''}"
+        return f"{self.dimension_text} of {self.effective_dimension.size:,}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

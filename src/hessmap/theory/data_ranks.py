@@ -21,9 +21,9 @@ from hessmap.errors import (
     short_text,
     unknown_name,
 )
-from hessmap.records import Truth
+from hessmap.records import ClaimKind
 
-KINDS: tuple[str, ...] = get_args(Truth)
+KINDS: tuple[str, ...] = get_args(ClaimKind)
 
 # Output directions in which the loss never curves.
 _FLAT_OUTPUT_DIRECTIONS = {"squared": 0, "log_cosh": 0, "positive_definite": 0, "cross_entropy": 1}
@@ -193,7 +193,7 @@ class RankQuestion:
     residual_rank: int | None = None
     centred_input_rank: int | None = None
     mean_residual_is_zero: bool = False
-    kind: Truth | None = None
+    kind: ClaimKind | None = None
     num_samples: int | None = None
     uncentred_residual_rank: int | None = None
     num_tokens: int | None = None

@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence
 from hessmap.networks import ACTIVATIONS, Activation, Polynomial, is_homogeneous
-from hessmap.records import CountTruth
+from hessmap.records import CountKind
 from hessmap.theory.data_ranks import checked_count, checked_widths
 
 __all__ = [
@@ -117,7 +117,7 @@ class Rank(NamedTuple):
     """
 
     value: int
-    kind: CountTruth
+    kind: CountKind
     reason: str
     num_cases: int | None = None
 

@@ -14,14 +14,14 @@ from typing import NamedTuple, Protocol
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 from hessmap.networks import Activation, SelfAttention
-from hessmap.records import PARTS, Part, RankPrediction, RankValue, Truth
+from hessmap.records import PARTS, ClaimKind, Part, RankPrediction, RankValue
 from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_widths, outer_product_sample_upper_bound
 from hessmap.theory.fully_connected import linear
 
 # The claims of the outer-product, the functional and the loss Hessian.
 Claims = tuple[Sequence[RankValue], Sequence[RankValue], Sequence[RankValue]]
 
-MEANINGS: dict[Truth, str] = {
+MEANINGS: dict[ClaimKind, str] = {
     "exact": "generic weights and generic residual, its scale included",
     "conjecture": "generic weights and generic residual, its scale included; not proved, no counterexample is known",
     "upper_bound": "any weights, any residual of the given rank",
@@ -40,7 +40,7 @@ def predict_ranks(
     residual_rank: int | None = None,
     centred_input_rank: int | None = None,
     mean_residual_is_zero: bool = False,
-    kind: Truth | None = None,
+    kind: ClaimKind | None = None,
     num_samples: int | None = None,
     uncentred_residual_rank: int | None = None,
     num_tokens: int | None = None,
@@ -217,7 +217,7 @@ def rank_prediction(
     )
 
 
-def _of_kind(network: Described, claims: Sequence[RankValue], kind: Truth | None) -> RankValue:
+def _of_kind(network: Described, claims: Sequence[RankValue], kind: ClaimKind | None) -> RankValue:
     """The strongest claim of all or, for upper bounds, of all that are proved."""
     if kind != "upper_bound":
         return strongest_claim(claims)
@@ -228,7 +228,7 @@ def _of_kind(network: Described, claims: Sequence[RankValue], kind: Truth | None
 def _require_exact(network: Described, ranks: dict[Part, RankValue]) -> None:
     for part, rank in ranks.items():
         must = "kind='exact' needs a case whose exact rank is proved"
-        got = f"of the {part} Hessian of {network} only a {rank.truth} is known ({rank.value})"
+        got = f"of the {part} Hessian of {network} only a {rank.kind_text} is known ({rank.value})"
         remedy = "Leave kind out for the strongest claim, or use generic_rank for the exact value"
         require(rank.kind == "exact", must, got, remedy)
 

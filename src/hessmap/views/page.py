@@ -13,7 +13,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from hessmap import __version__
-from hessmap.maps.comparison import track_verdicts
+from hessmap.maps.comparison import track_summary
 from hessmap.records import CurvatureMap, CurvatureTrack, MapComparison, NetworkCurvature, StoredMap, command_line
 from hessmap.views.plots.layers import QUANTITIES, network_layers_figure, quantity_figure
 from hessmap.views.plots.spectrum import network_density_figure, network_spectrum_figure
@@ -81,7 +81,7 @@ _INSTALL = "pip install hessmap"
 
 
 def map_page(stored: StoredMap) -> str:
-    """The page of one map: verdicts, spectra, layers, tables, and the command that made it."""
+    """The page of one map: findings, figures, layers, ranks, and the command that made it."""
     made = stored.record
     origin = made.provenance
     return page(
@@ -89,20 +89,20 @@ def map_page(stored: StoredMap) -> str:
         title=_title(stored),
         name=stored.name,
         created=moment(origin.created) if origin else "",
-        verdicts=made.verdicts,
-        verdict_class=_verdict_class(made),
+        summary=made.summary,
+        status=_rank_status(made),
         drawings=_drawings(made),
         facts=mapped.network_facts(made.network),
         estimates="" if made.network.is_dense else mapped.estimates_note(made.network),
         whole=mapped.whole_table(made.network),
         work=_work(made),
-        notes=() if made.network.is_dense else made.network.notes,
-        networks=[_network(network) for network in made.networks if network.is_dense],
-        layers=mapped.layers(made.network),
+        notes=made.network.notes,
+        networks=[_network(network) for network in made.networks if network.has_ranks],
+        layers=mapped.layers(made.network, factors=True),
         kinds=mapped.kinds(made.network) if mapped.has_kinds(made.network) else None,
         kinds_legend=_capital(mapped.KINDS_LEGEND),
-        layers_legend=_capital(mapped.layers_legend(made.network)),
-        commands=[_INSTALL, *_made_by(stored), command_line("map", "show", "--html=map.html", values=[stored.name])],
+        layers_legend=_capital(mapped.layers_legend(made.network, factors=True)),
+        commands=[_INSTALL, *_made_by(stored), command_line("maps", "show", "--html=map.html", values=[stored.name])],
         made_with=_versions(origin.versions) if origin else "",
         data_hash=origin.data_hash if origin else "",
     )
@@ -123,19 +123,19 @@ def comparison_page(comparison: MapComparison, old: StoredMap, new: StoredMap) -
         title=f"{comparison.old.name} → {comparison.new.name}: what changed in the curvature",
         identities=[compared.identity_line(side) for side in (comparison.old, comparison.new)],
         caveats=comparison.caveats,
-        verdicts=comparison.verdicts,
+        summary=comparison.summary,
         drawings=drawings,
         layers=compared.layers(comparison),
         factors=compared.factors(comparison) if compared.has_factors(comparison) else None,
-        layers_legend=_capital(mapped.LAYERS_LEGEND),
+        layers_legend=_capital(compared.LAYERS_LEGEND),
         factors_legend=_capital(compared.factors_legend(comparison)),
         numbers=compared.numbers(comparison),
         parts=compared.parts(comparison),
-        doubt=compared.NO_CLEAR_CUT if compared.has_doubt(comparison) else "",
+        undecided=compared.NO_CLEAR_GAP if compared.has_undecided_rank(comparison) else "",
         commands=[
             _INSTALL,
             *dict.fromkeys([*_made_by(old), *_made_by(new)]),
-            command_line("map", "compare", "--html=comparison.html", values=[old.name, new.name]),
+            command_line("maps", "compare", "--html=comparison.html", values=[old.name, new.name]),
         ],
     )
 
@@ -148,8 +148,8 @@ def _title(stored: StoredMap) -> str:
     return f"{network.description}, {network.loss} loss, {network.num_samples:,} samples"
 
 
-def _verdict_class(made: CurvatureMap) -> str:
-    """Whether the ranks are those of the theorems: "open" where no theorem speaks."""
+def _rank_status(made: CurvatureMap) -> str:
+    """Whether the ranks are those of the theorems: "open" where none applies."""
     answers = [part.agrees for network in made.networks for part in network.parts if part.agrees is not None]
     if not answers:
         return "open"
@@ -184,13 +184,11 @@ def _work(made: CurvatureMap) -> str:
 
 
 def _network(network: NetworkCurvature) -> dict[str, Any]:
-    lines = [f"No prediction: {network.prediction_gap}"] if network.prediction_gap else []
-    lines += [f"{mapped.NO_CLEAR_CUT}."] if mapped.has_doubt(network) else []
     return {
         "heading": f"Ranks of the {network.name}: {network.description}",
         "facts": mapped.network_facts(network),
         "ranks": mapped.ranks(network),
-        "lines": [*lines, *network.notes],
+        "lines": mapped.rank_notes(network),
     }
 
 
@@ -214,7 +212,7 @@ def track_page(track: CurvatureTrack) -> str:
         title=f"{track.name}: the curvature of {track.network} along its training",
         name=track.name,
         facts=track_facts(track),
-        verdicts=track_verdicts(track),
+        summary=track_summary(track),
         drawings=[
             Drawing(title, inline_svg(figure, salt=f"track{place}"))
             for place, (title, figure) in enumerate(figures.items())
@@ -222,5 +220,5 @@ def track_page(track: CurvatureTrack) -> str:
         points=points(track),
         shown=len(points(track).lines),
         total=track.num_points,
-        commands=["pip install hessmap", command_line("track", "show", "--html=track.html", values=[track.name])],
+        commands=["pip install hessmap", command_line("tracks", "show", "--html=track.html", values=[track.name])],
     )

@@ -29,7 +29,7 @@ _MAGNITUDE = "|eigenvalue| / norm of H_L"
 
 def spectrum_data(network: NetworkCurvature, python: str = "") -> FigureData:
     """|eigenvalue| / ||H_L|| of the three Hessians against the index; lines across at the predicted ranks."""
-    parts = [network[part] for part in PARTS]
+    parts = shown_parts(network)
     traces = tuple(_part_trace(part) for part in parts)
     lines = tuple(
         Line(part.prediction.value, label=f"predicted {part.prediction.value:,}", colour=part.part)
@@ -40,6 +40,11 @@ def spectrum_data(network: NetworkCurvature, python: str = "") -> FigureData:
     note = thinning_note(max(len(trace.x) for trace in traces), size)
     axes = Axis(_INDEX, limits=(0, size)), Axis(_MAGNITUDE, "log", limits=(FLOOR, 4.0))
     return FigureData(f"Spectra of the {network.name}", *axes, traces, lines, python, note)
+
+
+def shown_parts(network: NetworkCurvature) -> list[PartCurvature]:
+    """The Hessians that a map contains, in the order of every screen."""
+    return sorted(network.parts, key=lambda part: PARTS.index(part.part))
 
 
 def magnitudes(part: PartCurvature) -> Floats:
@@ -85,13 +90,14 @@ def layers_data(network: NetworkCurvature, python: str = "") -> FigureData:
     errors = [layer.share_error for layer in network.layers]
     low = [share - error for share, error in zip(shares, errors, strict=True)] if any(errors) else ()
     high = [share + error for share, error in zip(shares, errors, strict=True)] if any(errors) else ()
+    curvature = f"curvature (trace of the {'GGN' if network.shares_of == 'outer_product' else 'Hessian'})"
     return FigureData(
         "Where the parameters are, and where the curvature is",
         Axis("share of the whole network"),
         Axis("layer", names=tuple(names), is_reversed=True),
         (
             Trace("parameters", "bars", sizes, names, colour="pale", keys=names),
-            Trace("curvature (trace of H_o)", "bars", shares, names, low, high, colour="outer_product", keys=names),
+            Trace(curvature, "bars", shares, names, low, high, colour="outer_product", keys=names),
         ),
         python=python,
     )

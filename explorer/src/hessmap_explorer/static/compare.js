@@ -19,8 +19,8 @@ export async function show(root, { query, signal }) {
     try {
       const found = await get(`/api/compare?old=${encodeURIComponent(before)}&new=${encodeURIComponent(after)}`, signal);
       fill(place, found.identities.map(line => h("p", { class: "note" }, line)), found.caveats.length ? h("section", { class: "verdict open" }, found.caveats.map(line => h("p", {}, line))) : null,
-        h("section", { class: "verdict plain" }, found.verdicts.map(line => h("p", {}, line))), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure))),
-        found.tables.map(one => [h("h2", {}, one.title), table(one, { label: one.title })]), found.doubt ? h("p", { class: "note" }, `${found.doubt}.`) : null, overlapSection(before, after, signal), h("h2", {}, "The same in a terminal"), command(found.command));
+        h("section", { class: "verdict plain" }, found.summary.map(line => h("p", {}, line))), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure))),
+        found.tables.map(one => [h("h2", {}, one.title), table(one, { label: one.title })]), found.undecided ? h("p", { class: "note" }, `${found.undecided}.`) : null, overlapSection(before, after, signal), h("h2", {}, "The same in a terminal"), command(found.command));
     } catch (error) { if (error.name !== "AbortError") fill(place, problem(error)); }
   }
   fill(root, head, h("div", { class: "card fields" }, old, recent), place);

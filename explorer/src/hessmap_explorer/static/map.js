@@ -12,7 +12,7 @@ export async function showMap(root, name, query, signal) {
   const stats = map.whole.map(([label, value]) => h("div", { class: "card stat" }, h("span", {}, label), h("strong", {}, value)));
   fill(root, h("p", { class: "soft" }, h("a", { href: "/maps" }, "Maps"), ` / ${map.name}`), h("h1", {}, network.description),
     h("p", { class: "soft lead" }, `${network.facts}.`), h("div", { class: "stats" }, stats),
-    h("section", { class: "verdict plain" }, map.verdicts.map(verdict => h("p", {}, verdict))),
+    h("section", { class: "verdict plain" }, map.summary.map(verdict => h("p", {}, verdict))),
     map.networks.filter(one => one.is_dense).map(one => spectrumSection(map, one, query, signal)),
     h("h2", {}, "Density"), figureCard(map.density, { height: 18 }), layersSection(map, signal),
     h("h2", {}, "How it was made"), map.command ? command(map.command) : null,
@@ -52,7 +52,7 @@ function spectrumSection(map, network, query, signal) {
 }
 
 function rankCard(rank) {
-  const predicted = rank.predicted === null ? "no prediction" : `predicted ${number(rank.predicted)}, ${rank.truth}`;
+  const predicted = rank.predicted === null ? "no prediction" : `predicted ${number(rank.predicted)}, ${rank.kind}`;
   const gap = rank.gap === null ? "infinite" : short(rank.gap);
   return h("article", { class: `card rank ${rank.part}`, "data-part": rank.part }, h("h2", {}, symbol(rank.part), " rank"), h("p", { class: "value" }, number(rank.value)),
     h("p", { class: "note" }, `of ${number(rank.size)}; ${predicted}`), rank.certified !== null ? h("p", { class: "note" }, `certified ${number(rank.certified)}`) : null,

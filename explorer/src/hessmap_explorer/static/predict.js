@@ -106,7 +106,7 @@ export async function show(root, { query, signal }) {
       h("p", { class: "value" }, number(rank.value)),
       h("div", { class: "bar-track", role: "img", "aria-label": `${percent(rank.share)} of the parameters` }, h("div", { class: "bar-fill", style: `width:${100 * Math.min(1, rank.share)}%` })),
       h("p", { class: "note" }, `${percent(rank.share)} of ${many(size, "parameter")}`),
-      h("p", {}, h("span", { class: `badge ${rank.truth.replaceAll(" ", "-")}` }, rank.truth), rank.num_cases ? h("span", { class: "note" }, ` held on ${number(rank.num_cases)} networks`) : null),
+      h("p", {}, h("span", { class: `badge ${rank.kind.replaceAll(" ", "-")}` }, rank.kind), rank.num_cases ? h("span", { class: "note" }, ` held on ${number(rank.num_cases)} networks`) : null),
       h("p", { class: "note" }, rank.meaning),
       h("p", { class: "note source" }, rank.reference))));
     fill(details, h("div", { class: "row" }, h("h3", {}, predicted.network), h("div", { class: "row" }, h("button", { type: "button", class: "primary", onclick: check }, "Check in exact arithmetic"), copyButton(location.href, "Copy link"))),
@@ -147,9 +147,9 @@ export async function show(root, { query, signal }) {
     const isTeacher = !state.family.asks.length;
     if (isTeacher && found.part !== "outer_product") return null;
     const claim = predicted.ranks.find(rank => rank.part === (isTeacher ? "loss" : found.part));
-    const agrees = isTeacher ? (claim.truth === "upper bound" ? found.value <= claim.value : found.value === claim.value) : found.agrees;
+    const agrees = isTeacher ? (claim.kind === "upper bound" ? found.value <= claim.value : found.value === claim.value) : found.agrees;
     const word = agrees === null ? "no claim to compare with" : agrees ? "agrees" : "disagrees";
-    return h("p", { class: `verdict ${agrees === null ? "open" : agrees ? "holds" : "fails"}` }, symbol(isTeacher ? "loss" : found.part), ` exact rank ${number(found.value)}, predicted ${number(claim.value)} (${claim.truth}): `, h("strong", {}, word), `. Wrong with probability at most ${found.failure_bound.toExponential(0)}.`);
+    return h("p", { class: `verdict ${agrees === null ? "open" : agrees ? "holds" : "fails"}` }, symbol(isTeacher ? "loss" : found.part), ` exact rank ${number(found.value)}, predicted ${number(claim.value)} (${claim.kind}): `, h("strong", {}, word), `. Wrong with probability at most ${found.failure_bound.toExponential(0)}.`);
   }
 
   start(find(query.get("family")), query);

@@ -12,7 +12,7 @@ export async function show(root, { rest, query, signal }) {
   const filters = {
     words: h("input", { type: "search", placeholder: "Search questions", "aria-label": "Search questions", value: query.get("words") || "" }),
     paper: h("select", {}, options(papers.map(paper => [String(paper.number), paper.name]), "All papers")),
-    outcome: h("select", {}, options(unique(studies.map(study => study.outcome)), "All verdicts")),
+    outcome: h("select", {}, options(unique(studies.map(study => study.outcome)), "All outcomes")),
     data: h("select", {}, options(unique(studies.flatMap(study => study.data)), "All data")),
   };
   for (const [name, field] of Object.entries(filters)) {

@@ -50,6 +50,6 @@ export async function show(root, { query, signal }) {
 
   function tellings(found) {
     return found.tracks.map(track => h("section", {}, h("h2", {}, track.name), h("p", { class: "note points" }, `${track.network}: ${number(track.num_points)} points. ${track.facts}.`),
-    h("section", { class: "verdict plain" }, track.verdicts.map(verdict => h("p", {}, verdict))), h("details", {}, h("summary", {}, "Points"), table(track.points, { label: `Points of ${track.name}` })), command(track.command)));
+    h("section", { class: "verdict plain" }, track.summary.map(verdict => h("p", {}, verdict))), h("details", {}, h("summary", {}, "Points"), table(track.points, { label: `Points of ${track.name}` })), command(track.command)));
   }
 }

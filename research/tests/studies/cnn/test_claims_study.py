@@ -32,4 +32,4 @@ def test_a_claim_that_is_one_too_high_is_found(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(hessmap.theory, "predict_ranks", wrong)
     record = CLAIMS.measure({"family": "one convolution", "loss": "squared", "num_networks": 3, "batch": 0})
     assert record["held"] == {"outer_product": 3, "functional": 3, "loss": 0}
-    assert [example["claim"].truth for example in record["counterexamples"]] == ["exact"] * 3
+    assert [example["claim"].kind_text for example in record["counterexamples"]] == ["exact"] * 3

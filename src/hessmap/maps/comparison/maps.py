@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hessmap.errors import require, short_text
 from hessmap.records import (
@@ -29,7 +30,7 @@ from hessmap.records import (
 _NEAR = 0.05
 
 
-def verdicts(
+def summary(
     risk: Change,
     gradient: Change,
     sharpness: Change,
@@ -75,10 +76,9 @@ def _nothing_changed(
 
 
 def _sharpness_sentence(sharpness: Change) -> str:
-    text = f"The largest eigenvalue of H_L, the sharpness of the whole network: {sharpness.old:.3g} → "
-    text += f"{sharpness.new:.3g}"
+    text = f"Sharpness (largest eigenvalue of the Hessian): {sharpness.old:.3g} → {sharpness.new:.3g}"
     if sharpness.is_within_error:
-        return f"{text}, no more than the errors of the two."
+        return f"{text}, within the standard errors."
     return f"{text}, {times(sharpness.ratio)} as sharp." if sharpness.ratio is not None else f"{text}."
 
 
@@ -92,7 +92,7 @@ def _layer_sentence(layer: LayerChange) -> str:
     top = layer.top_eigenvalue
     if top is None or top.is_within_error:
         return ""
-    text = f"Layer {layer.name}: top eigenvalue of its own block {top.old:.3g} → {top.new:.3g}"
+    text = f"Layer {layer.name}: largest eigenvalue of its own block {top.old:.3g} → {top.new:.3g}"
     return f"{text}, {times(top.ratio)} as sharp." if top.ratio is not None else f"{text}."
 
 
@@ -111,12 +111,12 @@ def _shares_sentence(layers: Sequence[LayerChange]) -> str:
     gains = {layer.name: layer.curvature_share.new - layer.curvature_share.old for layer in layers}
     gained, lost = max(layers, key=lambda layer: gains[layer.name]), min(layers, key=lambda layer: gains[layer.name])
     if max(gains[gained.name], -gains[lost.name]) < 0.01:
-        return "The layers share the curvature as before, within one percent of the whole."
+        return "No layer's share of the curvature changed by more than one percentage point."
     moved = [
         f"layer {layer.name} {layer.curvature_share.old:.0%} → {layer.curvature_share.new:.0%}"
         for layer in (gained, lost)
     ]
-    return f"Curvature moved between layers: {', '.join(moved)} of the trace of H_o."
+    return f"Curvature moved between layers: {', '.join(moved)} of the trace of the GGN."
 
 
 def _ranks_sentence(parts: Sequence[PartChange]) -> str:
@@ -126,22 +126,36 @@ def _ranks_sentence(parts: Sequence[PartChange]) -> str:
     if not changed:
         return "The ranks of the three Hessians are the same."
     texts = [f"{HESSIAN_SYMBOLS[part.part]} {part.rank.old:,} → {part.rank.new:,}" for part in changed]
-    doubtful = [HESSIAN_SYMBOLS[part.part] for part in changed if not part.is_decidable]
-    doubt = f" No clear cut for {', '.join(doubtful)}: there the rank depends on the threshold." if doubtful else ""
-    return f"Rank: {', '.join(texts)}.{doubt}"
+    undecided = [HESSIAN_SYMBOLS[part.part] for part in changed if not part.is_decidable]
+    note = f" No clear gap for {', '.join(undecided)}: there the rank depends on the threshold." if undecided else ""
+    return f"Rank: {', '.join(texts)}.{note}"
 
 
 def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", new_name: str = "new") -> MapComparison:
-    """Hold a new map of a network against an old one, two checkpoints of a model for example.
+    """Compare two maps layer by layer, for example of two checkpoints of a model.
 
-    Maps of different architectures, data or losses are compared as far as they can be; ``caveats`` of the result
-    says how far that is. Directions are not compared: a map holds no eigenvectors.
+    Args:
+        old: The first map.
+        new: The second map.
+        old_name: Name of the first, for tables and sentences. Defaults to "old".
+        new_name: Name of the second. Defaults to "new".
 
-    >>> import hessmap as hm
-    >>> data = hm.datasets.gaussian(30, 6, output_dim=3)
-    >>> old, new = (hm.map(hm.FullyConnected((6, 4, 3)).build(seed=seed), data, loss="squared") for seed in (0, 1))
-    >>> [change.name for change in compare_maps(old, new).layers]
-    ['0', '2']
+    Returns:
+        MapComparison: Every number before and after. ``caveats`` states what differs besides the weights
+        (architecture, data, loss) and what therefore cannot be compared; ``summary`` the main changes in words.
+
+    Raises:
+        InvalidInput: If one of the two is not a map.
+
+    Notes:
+        Directions are not compared: a map contains no eigenvectors.
+
+    Example:
+        >>> import hessmap as hm
+        >>> data = hm.datasets.gaussian(30, 6, output_dim=3)
+        >>> old, new = (hm.map(hm.FullyConnected((6, 4, 3)).build(seed=seed), data, loss="squared") for seed in (0, 1))
+        >>> [change.name for change in compare_maps(old, new).layers]
+        ['0', '2']
     """
     for given in (old, new):
         must = "maps are compared with each other"
@@ -167,7 +181,7 @@ def compare_maps(old: CurvatureMap, new: CurvatureMap, old_name: str = "old", ne
         parts=parts,
         layers=layers,
         caveats=(*caveats(one, other, before.layers, after.layers), *_estimates(before, after)),
-        verdicts=verdicts(risk, gradient, sharpness, parts, layers, same_loss),
+        summary=summary(risk, gradient, sharpness, parts, layers, same_loss),
         sharpness=sharpness,
         trace=_change(first.trace, second.trace, same_loss),
         negative_share=_change(first.negative_share, second.negative_share, True),
@@ -202,7 +216,7 @@ def _identity(made: CurvatureMap, name: str) -> MapIdentity:
 
 
 def _part_changes(before: NetworkCurvature, after: NetworkCurvature, same_loss: bool) -> Iterator[PartChange]:
-    for name in PARTS if before.is_dense and after.is_dense else ():
+    for name in PARTS if before.has_ranks and after.has_ranks else ():
         old, new = before[name], after[name]
         yield PartChange(
             part=name,
@@ -214,10 +228,12 @@ def _part_changes(before: NetworkCurvature, after: NetworkCurvature, same_loss: 
 
 def _layer_changes(before: NetworkCurvature, after: NetworkCurvature, same_loss: bool) -> Iterator[LayerChange]:
     found = {(layer.name, layer.shape): layer for layer in after.layers}
+    have_ranks = before.has_ranks and after.has_ranks
     for old in before.layers:
         new = found.get((old.name, old.shape))
         if new is not None:
-            yield _layer_change(old, new, same_loss)
+            found_change = _layer_change(old, new, same_loss)
+            yield found_change if have_ranks else replace(found_change, rank=None, is_decidable=True)
 
 
 def _layer_change(old: LayerCurvature, new: LayerCurvature, same_loss: bool) -> LayerChange:
@@ -258,7 +274,7 @@ def _estimates(before: NetworkCurvature, after: NetworkCurvature) -> tuple[str, 
     if before.is_dense and after.is_dense:
         return ()
     which = "Both maps are" if not before.is_dense and not after.is_dense else "One of the maps is"
-    return (f"{which} made of estimates: numbers have errors, and ranks are not compared.",)
+    return (f"{which} made of estimates: numbers have standard errors, and ranks are not compared.",)
 
 
 def caveats(

@@ -7,7 +7,7 @@ from hessmap.records import CurvatureTrack, TrackPoint
 _CLEAR = 2.0  # standard errors by which two traces must differ to be called different
 
 
-def track_verdicts(track: CurvatureTrack) -> tuple[str, ...]:
+def track_summary(track: CurvatureTrack) -> tuple[str, ...]:
     """The sentences of a track, most important first."""
     if not track.points:
         return ("Nothing was measured yet.",)

@@ -1,4 +1,4 @@
-"""The map in one call: the whole network in numbers, its layers, spectra, ranks and verdicts, of any size."""
+"""The map of a model of any size in one call: the whole network in five numbers, its layers, and ranks on request."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from hessmap.errors import TooLarge, UnsupportedNetwork, checked_number, require
 from hessmap.hessians import loss_hessian
 from hessmap.linalg import is_out_of_memory
 from hessmap.losses import AnyLoss
+from hessmap.maps.curvature_map.dense import linear_counterpart, network_curvature
 from hessmap.maps.curvature_map.estimates import curvature_estimates, seconds_per_product
-from hessmap.maps.curvature_map.linear_twin import linear_twin
-from hessmap.maps.curvature_map.network import network_curvature
 from hessmap.maps.curvature_map.plan import MapPlan, optional_part, reason_of
-from hessmap.maps.curvature_map.verdicts import verdicts
+from hessmap.maps.curvature_map.summary import summary
 from hessmap.networks import describe
 from hessmap.problem import Problem
 from hessmap.progress import PATIENCE_SECONDS, shown_work
@@ -34,51 +33,65 @@ def curvature_map(
     data: Any = None,
     loss: AnyLoss | None = None,
     *,
+    ranks: bool = False,
+    certify: bool | None = None,
     seconds: float | None = _SECONDS,
     dense: bool | None = None,
-    twin: bool = True,
-    certify: bool | None = None,
     title: str = "",
     progress: Say | None = None,
     seed: int = 0,
 ) -> CurvatureMap:
-    """The curvature of a model on data, or of a Problem: the whole network first (largest eigenvalue, largest stable
-    step, trace, negative share, effective dimension, density), then a row for every layer, then ranks where they can
-    be had.
+    """Map the curvature of a model on data: the whole network in five numbers, then its layers.
 
-    Where three dense Hessians fit the memory and are expected to take no longer than ``seconds``, they are formed, in
-    float64: everything is exact, and ranks stand beside what theory predicts of them. Else (or with ``dense=False``)
-    all numbers are estimates from products with random vectors of ``seed``, with their errors, and the products are
-    planned so that the time suffices: the largest eigenvalues of the whole and of every layer come first. A number
-    that the products do not resolve is a range or a bound. ``seconds=None`` sets no limit; ``dense=True`` forms the
-    Hessians in any case. The plan is shown before the work starts where progress is shown. A part that fails, such as
-    the ranks of data that are no floating-point tensor, is reported with its reason, and the rest of the map stays.
+    The five numbers are the largest eigenvalue of the loss Hessian H_L (sharpness), the largest stable learning rate
+    of gradient descent, the trace, the share of negative curvature, and the effective dimension.
 
-    Where the model is a chain of linear layers with activations, its linear twin (same weights and data, no
-    activations) is mapped too unless ``twin`` is False: the ranks of the twin are a theorem, and the measured
-    ones must equal them.
+    Args:
+        model: An ``nn.Module``, or a ``Problem``, which has its own data and loss.
+        data: Anything that a ``Problem`` takes: ``(inputs, targets)`` or a loader. Default: that of the problem.
+        loss: A loss of a ``Problem``. Default: cross-entropy, or that of the problem.
+        ranks: Also compute the ranks of the three Hessians H_o (GGN), H_f and H_L, compare them with theory where a
+            theorem, bound or conjecture covers the network, and do the same for the network without activations
+            (same weights), where the rank formulas are theorems. Three to six times the work. Defaults to False.
+        certify: Compute the ranks in exact arithmetic, which linear layers with identity, ReLU or polynomial
+            activations under squared loss allow. True: all, and ``ranks`` is implied; False: none. Default: with
+            ``ranks``, those that the spectrum of a small network does not decide.
+        seconds: Time limit; None for none. Dense Hessians that would take longer are not formed, and the products of
+            estimates are planned to fit. Defaults to 60.
+        dense: True: form the Hessians; False: use products only. Default: form them if memory and time suffice.
+        title: Title of the map. Default: network, loss and number of samples.
+        progress: Called with the next step in words. Default: progress is shown in the terminal.
+        seed: Seed of the random vectors of estimates. Defaults to 0.
 
-    ``certify`` asks for ranks in exact arithmetic as well, which networks of linear layers with identity, ReLU
-    or polynomial activations under squared loss have: True for all, None for those whose measured value is not
-    decidable while the network is small, False for none.
-    ``data`` is all that a Problem takes; the ``loss`` is cross-entropy unless another is given. ``progress`` gets in
-    words what is done next, in the place of what shows it in a terminal.
+    Returns:
+        CurvatureMap: ``network.whole`` has the five numbers, ``network.layers`` a row per layer, ``summary`` at most
+        five findings in words. Numbers are exact where the Hessians were formed (float64); otherwise they are
+        estimates with standard errors, ranges or bounds.
 
-    >>> import hessmap as hm
-    >>> model = hm.FullyConnected((6, 4, 3)).build(seed=0)
-    >>> made = hm.map(model, hm.datasets.gaussian(30, 6, output_dim=3), loss="squared")
-    >>> [part.rank == part.prediction.value for part in made.network.parts]
-    [True, True, True]
+    Raises:
+        InvalidInput: If data are missing or given twice, or ``dense=True`` for a problem without dense Hessians.
+
+    Notes:
+        A part that fails, such as the ranks of data that are not a floating-point tensor, is reported in
+        ``network.notes`` with the reason; the rest of the map is kept.
+
+    Example:
+        >>> import hessmap as hm
+        >>> model = hm.FullyConnected((6, 4, 3)).build(seed=0)
+        >>> made = hm.map(model, hm.datasets.gaussian(30, 6, output_dim=3), loss="squared", ranks=True)
+        >>> [part.rank == part.prediction.value for part in made.network.parts]
+        [True, True, True]
     """
     limit = None if seconds is None else checked_number("seconds", seconds)
     require(limit is None or limit > 0, "seconds must be positive, or None for no limit", f"got {seconds}")
     problem = _problem(model, data, loss)
+    with_ranks = ranks or bool(certify)
     start = time.perf_counter()
     with shown_work("map of the curvature") as work:
         say: Say = progress or work.start
         may_be_dense = dense is not False and problem.dtype == torch.float64 and problem.has_parts
-        twin_problem, why_no_twin = optional_part(lambda: linear_twin(problem)) if twin and may_be_dense else (None, "")
-        plan = _dense_plan(problem, 1 if twin_problem is None else 2, limit)
+        linear, gap = optional_part(lambda: linear_counterpart(problem)) if with_ranks and may_be_dense else (None, "")
+        plan = _dense_plan(problem, 2 if not with_ranks else 3 if linear is None else 6, limit)
         reason = _why_not_dense(problem, plan, dense, limit)
         announce = progress or work.shown.remark
         if not reason:
@@ -86,33 +99,35 @@ def curvature_map(
             if progress is not None or expected > PATIENCE_SECONDS:
                 announce(f"{plan}, {expected:.2g} s")
             try:
-                network = network_curvature(problem, "network", say, certify)
+                network = network_curvature(problem, "network", say, with_ranks, certify)
             except (MemoryError, RuntimeError) as error:
                 if dense or not (isinstance(error, TooLarge) or is_out_of_memory(error)):
                     raise
-                reason = f"dense Hessians did not fit the memory ({reason_of(error).removesuffix('.')})"
+                reason = f"dense Hessians did not fit in memory ({reason_of(error).removesuffix('.')})"
         if reason:
             found = curvature_estimates(problem, reason, say, announce, limit, seed)
             return _finished_map(title, problem, found.network, None, found.work)
-        other = None
-        if twin_problem is not None:
-            other, why_no_twin = optional_part(
-                lambda: network_curvature(twin_problem, "linear twin", say, certify, with_factors=False)
+        counterpart = None
+        if linear is not None:
+            name = "network without activations"
+            counterpart, gap = optional_part(
+                lambda: network_curvature(linear, name, say, True, certify, with_factors=False)
             )
-    if why_no_twin:
-        network = replace(network, notes=(*network.notes, f"no map of the linear twin: {why_no_twin}"))
+    if gap:
+        network = replace(network, notes=(*network.notes, f"no map of the network without activations: {gap}"))
     took = time.perf_counter() - start
-    return _finished_map(title, problem, network, other, MapWork("dense", 0, 0, plan.num_bytes, limit, expected, took))
+    done = MapWork("dense", 0, 0, plan.num_bytes, limit, expected, took)
+    return _finished_map(title, problem, network, counterpart, done)
 
 
 def _finished_map(
-    title: str, problem: Problem, network: NetworkCurvature, twin: NetworkCurvature | None, work: MapWork
+    title: str, problem: Problem, network: NetworkCurvature, counterpart: NetworkCurvature | None, work: MapWork
 ) -> CurvatureMap:
     return CurvatureMap(
         title=title or f"{network.description}, {network.loss} loss, {network.num_samples:,} samples",
         network=network,
-        linear_twin=twin,
-        verdicts=verdicts(network, twin),
+        linear_counterpart=counterpart,
+        summary=summary(network, counterpart),
         provenance=problem.provenance,
         work=work,
     )
@@ -127,10 +142,10 @@ def _problem(model: nn.Module | Problem, data: Any, loss: AnyLoss | None) -> Pro
     return model
 
 
-def _dense_plan(problem: Problem, num_networks: int, seconds: float | None) -> MapPlan:
-    """Columns of a chain of layers come from matrix products; those of any other model may each take a product, which
-    is timed unless the plan is too large without it."""
-    plan = MapPlan(problem.num_parameters, problem.num_samples, num_networks)
+def _dense_plan(problem: Problem, num_matrices: int, seconds: float | None) -> MapPlan:
+    """Columns of a sequential network come from matrix products; those of any other model may each take a product,
+    which is timed unless the plan is too large without it."""
+    plan = MapPlan(problem.num_parameters, problem.num_samples, num_matrices)
     if problem.num_parameters <= _SMALL or problem.dtype != torch.float64 or plan.excess(seconds):
         return plan
     try:
@@ -148,13 +163,13 @@ def _why_not_dense(problem: Problem, plan: MapPlan, dense: bool | None, seconds:
         whose = "this objective" if problem.is_objective else "a loss that the model computes itself"
         must = "dense maps need a loss of single outputs and targets"
         require(not dense, must, f"H_o and H_f are not defined for {whose}", "Leave dense out")
-        return f"H_o and H_f, and so their ranks, are not defined for {whose}"
+        return f"the GGN (H_o) and H_f are not defined for {whose}"
     if dense:
         remedy = "Build the problem with dtype=torch.float64, or leave dense out"
         require(problem.dtype == torch.float64, "dense Hessians need a problem in float64", narrow, remedy)
         return ""
     if dense is False:
-        return "as asked for"
+        return "requested by dense=False"
     if problem.dtype != torch.float64:
         return narrow
     return plan.excess(seconds)

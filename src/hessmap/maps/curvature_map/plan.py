@@ -20,17 +20,24 @@ _SLOWER = 4.0  # how much slower forming and decomposing runs than matrix produc
 
 @dataclass(frozen=True)
 class MapPlan:
-    """The cost of mapping networks by dense Hessians: three for each, one after the other, formed and decomposed.
+    """The cost of a map by dense Hessians, formed and decomposed one after the other.
 
-    Where columns come from products, as for what is no chain of layers, they are counted as well.
+    Args:
+        num_parameters: Number of parameters.
+        num_samples: Number of samples.
+        num_matrices: Number of Hessians: two, three with ranks, six with those of the network without activations.
+            Defaults to 2.
+        seconds_per_product: Time of a matrix-vector product, for models whose columns each take one. Defaults to 0:
+            the columns come from matrix products.
 
-    >>> print(MapPlan(num_parameters=2720, num_samples=1797))
-    three dense Hessians of 2,720 parameters, 56.4 MiB each, about 1.6e+11 flops
+    Example:
+        >>> print(MapPlan(num_parameters=2720, num_samples=1797))
+        2 dense Hessians of 2,720 parameters, 56.4 MiB each, about 1.1e+11 flops
     """
 
     num_parameters: int
     num_samples: int
-    num_networks: int = 1
+    num_matrices: int = 2
     seconds_per_product: float = 0.0
 
     @property
@@ -40,14 +47,14 @@ class MapPlan:
 
     @property
     def num_flops(self) -> float:
-        """Products over the samples, 2 N p^2, and the reduction to tridiagonal form, 4/3 p^3, three times a network."""
+        """Products over the samples, 2 N p^2, and the reduction to tridiagonal form, 4/3 p^3, for each matrix."""
         each = 2.0 * self.num_samples * self.num_parameters**2 + 4 / 3 * self.num_parameters**3
-        return 3 * self.num_networks * each
+        return self.num_matrices * each
 
     @property
     def seconds(self) -> float:
         """About, from the speed of a small matrix product."""
-        columns = 3 * self.num_parameters * self.seconds_per_product
+        columns = self.num_matrices * self.num_parameters * self.seconds_per_product
         return _SLOWER * self.num_flops / matmul_flops_per_second() + columns
 
     def excess(self, seconds: float | None) -> str:
@@ -58,12 +65,11 @@ class MapPlan:
         is_quick = self.seconds_per_product == 0 and self.num_parameters <= _QUICK
         if seconds is None or is_quick or (expected := self.seconds) <= seconds:
             return ""
-        return f"dense Hessians take about {expected:.3g} s, and {seconds:g} are given"
+        return f"dense Hessians would take about {expected:.3g} s, the limit is {seconds:g} s"
 
     def __str__(self) -> str:
         size = f"{self.num_parameters:,} parameters, {readable_bytes(8 * self.num_parameters**2)} each"
-        twin = " and of its linear twin" if self.num_networks > 1 else ""
-        return f"three dense Hessians of {size}{twin}, about {self.num_flops:.1e} flops"
+        return f"{self.num_matrices} dense Hessians of {size}, about {self.num_flops:.1e} flops"
 
 
 def matmul_flops_per_second(size: int = 384) -> float:

@@ -33,7 +33,7 @@ from hessmap.records import (
     FunctionRankCertificate,
     RankInterval,
     SchattenMeasurement,
-    SideTruth,
+    SideKind,
 )
 
 
@@ -183,7 +183,7 @@ def _rank_interval(function: NetworkFunction, found: FunctionRank) -> RankInterv
     Reference: Jacot 2023, Proposition 1.
     """
     robust, certificate, tolerance = found.robust_rank, found.certificate, found.relative_tolerance
-    lower_kind: SideTruth = "measurement" if certificate is None else "certificate"
+    lower_kind: SideKind = "measurement" if certificate is None else "certificate"
     lower = found.value if robust is None else robust.value
     lower = lower if certificate is None else certificate.value
     sizes = {"inputs": function.input_dim, "outputs": function.output_dim}

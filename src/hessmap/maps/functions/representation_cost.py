@@ -31,7 +31,7 @@ def representation_cost(
     num_directions: int = 16,
     seed: int = 0,
 ) -> RepresentationCost:
-    """||W||^2 of a network with every bound on it that its kind allows; each says what kind of truth it is.
+    """||W||^2 of a network with every bound on it that its kind allows; each with its source.
 
     "jacobians": L sum s^(2/L) at the steepest sample, below every L-layer network with slopes of at most 1 that has
     these Jacobians (Proposition 3). "linear": the least of all linear networks for the same map. "path": below every

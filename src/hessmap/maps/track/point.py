@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from hessmap.errors import InvalidInput, require, require_name, sentence
 from hessmap.hessians import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.linalg import frobenius_norm
-from hessmap.maps.curvature_map.network import description
+from hessmap.maps.curvature_map.dense import description
 from hessmap.maps.track.subject import data_fingerprint
 from hessmap.measurement import gradient_overlap, top_eigenpairs, trace_estimate
 from hessmap.problem import Problem

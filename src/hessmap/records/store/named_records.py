@@ -34,10 +34,10 @@ def command_line(*words: str, values: Sequence[str] = ()) -> str:
         The command with every word quoted where the shell needs it.
 
     Example:
-        >>> command_line("map", "compare", values=("run1", "a; rm x"))
-        "hessmap map compare run1 'a; rm x'"
-        >>> command_line("map", "show", values=("--help",))
-        'hessmap map show -- --help'
+        >>> command_line("maps", "compare", values=("run1", "a; rm x"))
+        "hessmap maps compare run1 'a; rm x'"
+        >>> command_line("maps", "show", values=("--help",))
+        'hessmap maps show -- --help'
     """
     separator = ["--"] if any(value.startswith("-") for value in values) else []
     return shlex.join(["hessmap", *words, *separator, *values])
@@ -45,7 +45,7 @@ def command_line(*words: str, values: Sequence[str] = ()) -> str:
 
 _FLAGS = {  # options without a value: the word for True, the word for False
     "bias": ("--bias", ""),
-    "twin": ("--twin", "--no-twin"),
+    "ranks": ("--ranks", ""),
     "certify": ("--certify", "--no-certify"),
     "dense": ("--dense", "--estimate"),
 }
@@ -69,7 +69,7 @@ class MapOptions:
     bias: bool = False
     epochs: int = 40
     seed: int = 0
-    twin: bool = True
+    ranks: bool = False
     certify: bool | None = None
     seconds: float = 60.0
     dense: bool | None = None

@@ -70,7 +70,7 @@ def convolutional_ranks(network: Convolutional, question: RankQuestion) -> RankP
     >>> prediction.outer_product.value, prediction.outer_product.kind
     (44, 'exact')
     >>> deep = convolutional_ranks(Convolutional(9, channels=(1, 2, 2), kernels=(3, 3), outputs=4), RankQuestion())
-    >>> [(rank.value, rank.truth) for rank in (deep.outer_product, deep.functional, deep.loss)]
+    >>> [(rank.value, rank.kind_text) for rank in (deep.outer_product, deep.functional, deep.loss)]
     [(36, 'conjecture'), (28, 'conjectured bound'), (58, 'conjecture')]
     """
     return _ranks(network, question)
@@ -88,7 +88,7 @@ def image_convolutional_ranks(network: ImageConvolutional, question: RankQuestio
 
     >>> net = ImageConvolutional(6, channels=(1, 2), kernels=(2,), outputs=3)
     >>> found = image_convolutional_ranks(net, RankQuestion())
-    >>> [(rank.value, rank.truth) for rank in (found.outer_product, found.functional, found.loss)]
+    >>> [(rank.value, rank.kind_text) for rank in (found.outer_product, found.functional, found.loss)]
     [(108, 'upper bound'), (16, 'upper bound'), (123, 'upper bound')]
     """
     return _ranks(network, question)

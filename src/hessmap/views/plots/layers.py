@@ -18,9 +18,9 @@ _MANY = 24  # bars that are read at a glance
 Bars = tuple[str, Sequence[float]]
 # What is drawn of a layer in two maps, by the label of its axis.
 QUANTITIES: dict[str, Callable[[LayerChange], Change | None]] = {
-    "top eigenvalue of the layer's own block of H_L": lambda layer: layer.top_eigenvalue,
-    "trace of the layer's block of H_L": lambda layer: layer.trace,
-    "share of the curvature (trace of H_o)": lambda layer: layer.curvature_share,
+    "largest eigenvalue of the layer's own block of the Hessian": lambda layer: layer.top_eigenvalue,
+    "trace of the layer's block of the Hessian": lambda layer: layer.trace,
+    "share of the curvature (trace of the GGN)": lambda layer: layer.curvature_share,
 }
 
 
@@ -32,7 +32,7 @@ def layers_figure(curvature_map: CurvatureMap) -> Figure:
     axes = figure.subplots()
     description = literal(network.description)
     _draw_shares(axes, network, f"{description}: where the parameters are, and where the curvature is")
-    _note_ranks(axes, layers)
+    _note_eigenvalues(axes, layers, network.has_ranks)
     return figure
 
 
@@ -98,10 +98,10 @@ def _layer_label(layer: LayerCurvature | LayerChange) -> str:
     return f"layer {literal(layer.name)}\n{literal(layer.shape)}"
 
 
-def _note_ranks(axes: Axes, layers: Sequence[LayerCurvature]) -> None:
-    """To the right of each pair of bars: the rank of the layer's block and its largest eigenvalue."""
+def _note_eigenvalues(axes: Axes, layers: Sequence[LayerCurvature], has_ranks: bool) -> None:
+    """To the right of each pair of bars: the largest eigenvalue of the layer's block, and its rank on request."""
     texts = [
-        (f"rank {layer.rank.value:,} of {layer.num_parameters:,}\n" if layer.rank is not None else "")
+        (f"rank {layer.rank.value:,} of {layer.num_parameters:,}\n" if has_ranks and layer.rank is not None else "")
         + ("" if layer.top_eigenvalue is None else f"$\\lambda_1$ {_relation(layer)} {layer.top_eigenvalue:.3g}")
         for layer in layers
     ]

@@ -19,6 +19,7 @@ from hessmap.records import (
     DensityCurve,
     DensityEstimate,
     NetworkCurvature,
+    Part,
     PartCurvature,
     Spectrum,
     whole_of,
@@ -30,6 +31,7 @@ FLOOR = 1e-19
 _VISIBLE = 0.05  # of the height of a single eigenvalue: what is below is not drawn
 _NUM_TICKS = 8
 Floats = NDArray[np.float64]
+_NAMES: dict[Part, str] = {"loss": "Hessian", "outer_product": "GGN", "functional": "their difference"}
 _MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
 
 
@@ -183,8 +185,8 @@ def _symmetric_ticks(drawn: DrawnDensity) -> list[float]:
 
 
 def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
-    for part in ("loss", "outer_product", "functional"):
-        _draw_part(axes, network[part])
+    for part in reversed(network.parts):
+        _draw_part(axes, part, network.has_ranks)
     loss = network["loss"].measurement
     cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
     zero = axes.axhspan(FLOOR, cut, facecolor=SHADE, edgecolor=SHADE, zorder=0, label="counted as zero")
@@ -199,7 +201,7 @@ def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
     legend_below(axes, [*(line for line in axes.lines if not str(line.get_label()).startswith("_")), patch])
 
 
-def _draw_part(axes: Axes, part: PartCurvature) -> None:
+def _draw_part(axes: Axes, part: PartCurvature, has_ranks: bool) -> None:
     scale = part.measurement.scale or 1.0
     magnitudes = np.sort(np.abs(part.spectrum.eigenvalues))[::-1] / scale
     colour = HESSIAN_COLOURS[part.part]
@@ -208,7 +210,7 @@ def _draw_part(axes: Axes, part: PartCurvature) -> None:
         np.where(magnitudes > FLOOR, magnitudes, np.nan),
         color=colour,
         linewidth=1.6,
-        label=_label(part),
+        label=_label(part) if has_ranks else f"${HESSIAN_SYMBOLS[part.part]}$  ({_NAMES[part.part]})",
     )
     if part.prediction is not None:
         axes.axvline(part.prediction.value, color=colour, linestyle=(0, (4, 3)), linewidth=1.0, alpha=0.9)
@@ -221,5 +223,4 @@ def _label(part: PartCurvature) -> str:
         rank += " (certified)"
     if part.prediction is None:
         return rank
-    word = "linear formula" if part.prediction.kind == "numerical" else part.prediction.truth
-    return f"{rank}   (dashed: {word} {part.prediction.value:,})"
+    return f"{rank}   (dashed: {part.prediction.kind_text} {part.prediction.value:,})"

@@ -3,7 +3,7 @@
 from hessmap.views.tables.certificate import certificate_view, verification_view
 from hessmap.views.tables.comparison import comparison_view
 from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
-from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, verdicts_view
+from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, summary_view
 from hessmap.views.tables.prediction import data_view, prediction_view
 
 __all__ = [
@@ -19,6 +19,6 @@ __all__ = [
     "network_view",
     "prediction_view",
     "ranks_table",
-    "verdicts_view",
+    "summary_view",
     "verification_view",
 ]

@@ -8,9 +8,10 @@ from rich.text import Text
 
 from hessmap.records import Change, MapComparison, MapIdentity
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number
-from hessmap.views.tables.map import FACTORS_LEGEND, verdicts_view
+from hessmap.views.tables.map import FACTORS_LEGEND, OVERLAP_LEGEND, summary_view
 
-NO_CLEAR_CUT = "? no clear cut in one of the two: there the rank depends on the threshold"
+LAYERS_LEGEND = "eigenvalue and trace of each layer's own block of the Hessian; share of the trace of the GGN"
+NO_CLEAR_GAP = "? no clear gap in one of the two: there the rank depends on the threshold"
 
 
 def comparison_view(comparison: MapComparison) -> RenderableType:
@@ -23,8 +24,8 @@ def comparison_view(comparison: MapComparison) -> RenderableType:
     tables += [layers(comparison)] if comparison.layers else []
     tables += [factors(comparison)] if has_factors(comparison) else []
     shown = [Padding(FittingTable(table, _style), (1, 0, 0, 0)) for table in tables]
-    doubt = [Text(NO_CLEAR_CUT, style="yellow")] if has_doubt(comparison) else []
-    return Padding(Group(head, *warned, *shown, *doubt, verdicts_view(comparison.verdicts)), (1, 0, 0, 0))
+    undecided = [Text(NO_CLEAR_GAP, style="yellow")] if has_undecided_rank(comparison) else []
+    return Padding(Group(head, *warned, *shown, *undecided, summary_view(comparison.summary)), (1, 0, 0, 0))
 
 
 def identity_line(identity: MapIdentity) -> str:
@@ -32,7 +33,7 @@ def identity_line(identity: MapIdentity) -> str:
     return f"{identity.name}: {identity.description}, {identity.loss} loss, {identity.num_samples:,} samples{made}"
 
 
-def has_doubt(comparison: MapComparison) -> bool:
+def has_undecided_rank(comparison: MapComparison) -> bool:
     """Whether a rank in the tables depends on the threshold."""
     is_clear = [part.is_decidable for part in comparison.parts] + [layer.is_decidable for layer in comparison.layers]
     return not all(is_clear)
@@ -76,7 +77,7 @@ def layers(comparison: MapComparison) -> Table:
         for layer in comparison.layers
     )
     rank = ("rank",) if all(layer.rank is not None for layer in comparison.layers) else ()
-    labels = ("layer", *rank, "top eigenvalue", "ratio", "trace", "ratio", "share")
+    labels = ("layer", *rank, "largest eigenvalue", "ratio", "trace", "ratio", "share of curvature")
     return Table(labels, lines, (False, *(True for _ in labels[1:])))
 
 
@@ -86,7 +87,7 @@ def has_factors(comparison: MapComparison) -> bool:
 
 
 def factors_legend(comparison: MapComparison) -> str:
-    return FACTORS_LEGEND.format(few=_num_outliers(comparison))
+    return f"{FACTORS_LEGEND}; {OVERLAP_LEGEND}".format(few=_num_outliers(comparison))
 
 
 def _num_outliers(comparison: MapComparison) -> int:
@@ -105,11 +106,11 @@ def factors(comparison: MapComparison) -> Table:
             "–" if item.outlier_share is None else f"{item.outlier_share.old:.0%} → {item.outlier_share.new:.0%}",
             "–"
             if item.kronecker_overlap is None
-            else f"{item.kronecker_overlap.old:.2f} → {item.kronecker_overlap.new:.2f}",
+            else f"{item.kronecker_overlap.old:.0%} → {item.kronecker_overlap.new:.0%}",
         )
         for name, item in found
     )
-    return Table(("layer", "in", f"out {few}", f"fit {few}"), lines, (False, True, True, True))
+    return Table(("layer", "input gap", f"output top {few}", "K-FAC overlap"), lines, (False, True, True, True))
 
 
 def _numbers(item: Change) -> str:

@@ -11,11 +11,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hessmap.records import HESSIAN_SYMBOLS
+from hessmap.records import HESSIAN_SYMBOLS, Part
 
 _GAP = 2  # between two columns
 _LONG = 18  # longer cells of words may go on in the next line
-HESSIAN_NAMES: dict[str, str] = {part: f"{symbol} {part.replace('_', ' ')}" for part, symbol in HESSIAN_SYMBOLS.items()}
+_PART_NAMES: dict[Part, str] = {"outer_product": "GGN", "functional": "functional", "loss": "loss"}
+HESSIAN_NAMES = {part: f"{symbol} ({_PART_NAMES[part]})" for part, symbol in HESSIAN_SYMBOLS.items()}
 
 
 @dataclass(frozen=True)

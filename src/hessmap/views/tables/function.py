@@ -132,11 +132,11 @@ def layers(view: BottleneckView) -> Table:
 def costs(cost: RepresentationCost) -> Table:
     """The squared norm of the weights beside what the function needs at least."""
     lines = tuple(
-        (bound.name, f"{_SIGNS[bound.kind]} {bound.squared_norm:.4g}", f"{bound.scaled:.3g}", bound.truth,
+        (bound.name, f"{_SIGNS[bound.kind]} {bound.squared_norm:.4g}", f"{bound.scaled:.3g}", bound.source,
          bound.holds_for)
         for bound in cost.bounds
     )  # fmt: skip
-    return Table(("", "norm", "/ layers", "truth", "of"), lines, (False, True, True, False, False))
+    return Table(("", "norm", "/ layers", "source", "of"), lines, (False, True, True, False, False))
 
 
 def small_print(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> list[str]:

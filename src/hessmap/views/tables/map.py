@@ -1,4 +1,4 @@
-"""Maps of curvature as tables: the whole, the layers, the ranks and the verdicts of one, and those of a store."""
+"""Maps of curvature as tables: the whole network, the layers, the ranks and the findings; the maps of a store."""
 
 from __future__ import annotations
 
@@ -21,39 +21,45 @@ from hessmap.records import (
 )
 from hessmap.views.tables.contents import HESSIAN_NAMES, FittingTable, Table, moment, number, ratio
 
-LAYERS_LEGEND = "rank, top eigenvalue and trace of each layer's own block of H_L; share of the trace of H_o"
-ESTIMATED_LAYERS_LEGEND = "top eigenvalue and trace of each layer's own block of H_L; share of the trace of H_o"
-KINDS_LEGEND = "top eigenvalue: the largest of a single layer; ratio: share of the curvature over share of parameters"
+KINDS_LEGEND = (
+    "largest eigenvalue: of a single layer; per parameter: share of the curvature divided by share of the parameters"
+)
 FACTORS_LEGEND = (
-    "in: lambda_1 / lambda_2 of E[x x^T] of a layer's inputs; out {few}: part of the output factor E[M] in its {few} "
-    "largest eigenvalues, one less than the classes; fit {few}: overlap of the {few} sharpest directions with those of "
-    "the product of the two (1: the same)"
+    "input gap: lambda_1 / lambda_2 of the second moment E[x x^T] of a layer's inputs; output top {few}: part of the "
+    "output factor E[M] in its {few} largest eigenvalues (c - 1 for c classes)"
 )
-SHORT_FACTORS_LEGEND = (
-    "in: lambda_1 / lambda_2 of E[x x^T] of a layer's inputs; out {few}: part of the output factor E[M] in its {few} "
-    "largest eigenvalues, one less than the classes"
-)
-_LOOSE = 0.02  # of a top eigenvalue: a residual above it is shown
-NO_CLEAR_CUT = "? no clear cut: the measured rank depends on the threshold"
+OVERLAP_LEGEND = "K-FAC overlap: of the top {few} eigenvectors of E[M] (x) E[x x^T] with those of the layer's block"
+RANKS_LEGEND = "gap: smallest eigenvalue that is counted over the largest that is not"
+NO_CLEAR_GAP = "? no clear gap: the measured rank depends on the threshold"
+_LOOSE = 0.02  # of a largest eigenvalue: a residual above it is shown
 _AGREEMENT = {True: "yes", False: "NO", None: "–"}
 _AGREEMENT_STYLE = {"yes": "green", "NO": "bold red"}
 
 
-def map_view(curvature_map: CurvatureMap) -> RenderableType:
-    """Everything a terminal can show of a map: the whole network first, then its layers, then ranks, then verdicts."""
+def map_view(curvature_map: CurvatureMap, factors: bool = False) -> RenderableType:
+    """A map for a terminal: the whole network in five numbers, its layers, the ranks if it has them, the findings.
+
+    Args:
+        curvature_map: The map.
+        factors: Also show the columns of the Kronecker factors of the layers. Defaults to False.
+
+    Returns:
+        RenderableType: The text, which adapts to the width of the terminal.
+    """
     network = curvature_map.network
-    head = Text.assemble((network.name, "bold"), f": {network.description}\n", (network_facts(network), "dim"))
+    head = Text.assemble((network.description, "bold"), "\n", (network_facts(network), "dim"))
     reason = [Text(estimates_note(network), style="yellow")] if not network.is_dense else []
-    notes = [Text(note, style="dim") for note in network.notes] if not network.is_dense else []
+    notes = [Text(_capital(f"{note}."), style="dim") for note in network.notes]
     whole = Padding(Group(head, *reason, FittingTable(whole_table(network)), *notes), (1, 0, 0, 0))
     kinds = [kinds_view(network)] if has_kinds(network) else []
-    ranks = [network_view(item) for item in curvature_map.networks if item.is_dense]
-    return Group(whole, layers_table(network), *kinds, *ranks, verdicts_view(curvature_map.verdicts))
+    ranks = [network_view(item) for item in curvature_map.networks if item.has_ranks]
+    findings = [summary_view(curvature_map.summary)] if curvature_map.summary else [Text("")]
+    return Group(whole, layers_table(network, factors), *kinds, *ranks, *findings)
 
 
 def estimates_note(network: NetworkCurvature) -> str:
     """That the numbers are estimates, and why."""
-    return f"Estimates from products, without ranks: {network.reason}."
+    return f"Estimates from matrix-vector products (± is a standard error): {network.reason}."
 
 
 def whole_table(network: NetworkCurvature) -> Table:
@@ -62,30 +68,50 @@ def whole_table(network: NetworkCurvature) -> Table:
 
 
 def network_view(network: NetworkCurvature) -> RenderableType:
-    """The three ranks of one network, and what is to be said of them."""
-    head = Text.assemble(("Ranks", "bold"), f" of the {network.name}: {network.description}")
-    facts = [Text(network_facts(network), style="dim")] if network.name != "network" else []
-    lines = [Text(f"No prediction: {network.prediction_gap}")] if network.prediction_gap else []
-    if has_doubt(network):
-        lines.append(Text(NO_CLEAR_CUT, style="yellow"))
-    lines += [Text(note, style="dim") for note in network.notes]
-    return Padding(Group(head, *facts, ranks_table(network), *lines), (1, 0, 0, 0))
+    """The three ranks of one network.
+
+    Args:
+        network: The network, with ranks.
+
+    Returns:
+        RenderableType: A table with its heading.
+    """
+    head = Text.assemble(("Ranks", "bold"), f" of the {network.name}\n", (RANKS_LEGEND, "dim"))
+    lines = [Text(line) for line in rank_notes(network)]
+    return Padding(Group(head, ranks_table(network), *lines), (1, 0, 0, 0))
+
+
+def rank_notes(network: NetworkCurvature) -> list[str]:
+    """Why there is no prediction, and that a rank depends on the threshold."""
+    gap = network.prediction_gap
+    if not gap and not any(part.prediction is not None for part in network.parts):
+        gap = "no theorem, bound or conjecture covers this network"
+    lines = [f"No prediction: {gap.removesuffix('.')}."] if gap else []
+    return [*lines, NO_CLEAR_GAP] if has_undecided_rank(network) else lines
 
 
 def network_facts(network: NetworkCurvature) -> str:
+    """Size, data, loss and gradient of a network in one line."""
     return (
-        f"{network.num_parameters:,} parameters, {network.num_samples:,} samples, {network.loss} loss, "
-        f"risk {number(network.risk)}, gradient norm {number(network.gradient_norm)}"
+        f"{network.num_parameters:,} parameters, {network.num_samples:,} samples; {network.loss} loss "
+        f"{number(network.risk)}, gradient norm {number(network.gradient_norm)}"
     )
 
 
-def has_doubt(network: NetworkCurvature) -> bool:
+def has_undecided_rank(network: NetworkCurvature) -> bool:
     """Whether a rank of the network depends on the threshold."""
     return not all(part.measurement.decidable for part in network.parts)
 
 
 def ranks_table(network: NetworkCurvature) -> RenderableType:
-    """The ranks for a terminal."""
+    """The ranks of a network for a terminal.
+
+    Args:
+        network: The network.
+
+    Returns:
+        RenderableType: The table.
+    """
     return FittingTable(ranks(network), _style)
 
 
@@ -94,63 +120,77 @@ def _style(text: str) -> str:
 
 
 def ranks(network: NetworkCurvature) -> Table:
-    """Predicted, measured and (where there is one) certified ranks, with the gap around the measured cut."""
+    """Measured ranks with the gap at the threshold, certified and predicted ones where there are such."""
     has_certificate = any(part.certificate is not None for part in network.parts)
+    has_prediction = any(part.prediction is not None for part in network.parts)
     certified = ("certified",) if has_certificate else ()
+    predicted = ("predicted", "kind", "agrees") if has_prediction else ()
     return Table(
-        labels=("Hessian", "predicted", "truth", "measured", *certified, "gap", "agrees"),
-        lines=tuple(_rank_cells(part, has_certificate) for part in network.parts),
-        is_number=(False, True, False, True, *(True for _ in certified), True, False),
+        labels=("Hessian", "measured", "gap", *certified, *predicted),
+        lines=tuple(_rank_cells(part, has_certificate, has_prediction) for part in network.parts),
+        is_number=(False, True, True, *(True for _ in certified), *((True, False, False) if predicted else ())),
+        is_key=(True, False, False, *(False for _ in certified), *(False for _ in predicted)),
     )
 
 
-def _rank_cells(part: PartCurvature, has_certificate: bool) -> tuple[str, ...]:
-    predicted, measured, certified = part.prediction, part.measurement, part.certificate
-    return (
-        HESSIAN_NAMES[part.part],
-        "–" if predicted is None else f"{predicted.value:,}",
-        "–" if predicted is None else predicted.truth,
-        f"{measured.value:,}",
-        *(["–" if certified is None else f"{certified.value:,}"] if has_certificate else []),
-        ratio(measured.gap) if measured.decidable else f"{ratio(measured.gap)} ?",
-        _AGREEMENT[part.agrees],
-    )
+def _rank_cells(part: PartCurvature, has_certificate: bool, has_prediction: bool) -> tuple[str, ...]:
+    claim, measured, certified = part.prediction, part.measurement, part.certificate
+    cells = [HESSIAN_NAMES[part.part], f"{measured.value:,}"]
+    cells.append(ratio(measured.gap) if measured.decidable else f"{ratio(measured.gap)} ?")
+    if has_certificate:
+        cells.append("–" if certified is None else f"{certified.value:,}")
+    if has_prediction:
+        predicted = ("–", "–") if claim is None else (f"{claim.value:,}", claim.kind_text)
+        cells += [*predicted, _AGREEMENT[part.agrees]]
+    return tuple(cells)
 
 
-def layers_table(network: NetworkCurvature) -> RenderableType:
-    """The layers for a terminal."""
-    title = Text.assemble(("Layers", "bold"), f" of the {network.name}\n", (layers_legend(network), "dim"))
-    return Padding(Group(title, FittingTable(layers(network))), (1, 0, 0, 0))
+def layers_table(network: NetworkCurvature, factors: bool = False) -> RenderableType:
+    """The layers of a network for a terminal.
+
+    Args:
+        network: The network.
+        factors: Also show the columns of the Kronecker factors. Defaults to False.
+
+    Returns:
+        RenderableType: A table with its heading.
+    """
+    title = Text.assemble(("Layers", "bold"), "\n", (layers_legend(network, factors), "dim"))
+    return Padding(Group(title, FittingTable(layers(network, factors))), (1, 0, 0, 0))
 
 
-def layers_legend(network: NetworkCurvature) -> str:
-    """What the columns are, and why those of the factors are missing where they are."""
-    few = _num_outliers(network)
-    text = LAYERS_LEGEND if network.is_dense else ESTIMATED_LAYERS_LEGEND
+def layers_legend(network: NetworkCurvature, factors: bool = False) -> str:
+    """The meaning of the columns, and why those of the factors are missing where they are."""
+    of = "the GGN (Gauss-Newton matrix)" if network.shares_of == "outer_product" else "the Hessian"
+    text = f"eigenvalue and trace of each layer's own block of the Hessian; share of the trace of {of}"
     unknown = sum(layer.top_eigenvalue is None for layer in network.layers)
     if unknown:
-        text += f"; for {unknown} of {len(network.layers)} top eigenvalues there was no time"
+        text += f"; {unknown} of {len(network.layers)} eigenvalues were not computed in time"
     if any(_is_bound(layer) for layer in network.layers):
         text += "; ≥: a lower bound that did not converge"
+    if not factors:
+        return text
+    few = _num_outliers(network)
     if few:
-        has_overlap = any(
-            layer.factors is not None and layer.factors.kronecker_overlap is not None for layer in network.layers
-        )
-        legend = FACTORS_LEGEND if has_overlap else SHORT_FACTORS_LEGEND
-        return f"{text}; {legend.format(few=few)}"
+        legends = [FACTORS_LEGEND, *([OVERLAP_LEGEND] if _has_overlaps(network) else [])]
+        return f"{text}; {'; '.join(legends).format(few=few)}"
     gap = network.factors_gap.removesuffix(".")
-    return f"{text}; without the factors of the layers: {gap}" if gap else text
+    return f"{text}; the layers have no Kronecker factors: {gap}" if gap else text
+
+
+def _has_overlaps(network: NetworkCurvature) -> bool:
+    return any(layer.factors and layer.factors.kronecker_overlap is not None for layer in network.layers)
 
 
 def _num_outliers(network: NetworkCurvature) -> int:
-    """One less than the classes; 0 where no layer has factors."""
+    """One less than the number of classes; 0 where no layer has factors."""
     return max((layer.factors.num_classes - 1 for layer in network.layers if layer.factors is not None), default=0)
 
 
-def layers(network: NetworkCurvature) -> Table:
-    """One row per layer: the layer's block of the loss Hessian, its share of the curvature, and its factors if any."""
-    few = _num_outliers(network)
-    overlaps = any(layer.factors and layer.factors.kronecker_overlap is not None for layer in network.layers)
+def layers(network: NetworkCurvature, factors: bool = False) -> Table:
+    """One row per layer: its block of the loss Hessian, its share of the curvature, its factors on request."""
+    few = _num_outliers(network) if factors else 0
+    overlaps = _has_overlaps(network)
     names_kinds = len({layer.kind for layer in network.layers}) > 1
     lines = tuple(
         (
@@ -158,16 +198,16 @@ def layers(network: NetworkCurvature) -> Table:
             *([layer.kind] if names_kinds else []),
             layer.shape,
             f"{layer.num_parameters:,}",
-            *([] if layer.rank is None else [f"{layer.rank.value:,}"]),
+            *([f"{layer.rank.value:,}"] if network.has_ranks and layer.rank is not None else []),
             *_curvature_cells(layer),
             *(_factor_cells(layer.factors, overlaps) if few else ()),
         )
         for layer in network.layers
     )
-    of_factors = ("in", f"out {few}", *([f"fit {few}"] if overlaps else [])) if few else ()
+    of_factors = ("input gap", f"output top {few}", *(["K-FAC overlap"] if overlaps else [])) if few else ()
     texts = ("layer", *(["kind"] if names_kinds else []), "shape")
-    ranks = ("rank",) if network.is_dense else ()
-    labels = (*texts, "parameters", *ranks, "top eigenvalue", "trace", "share", *of_factors)
+    ranks = ("rank",) if network.has_ranks else ()
+    labels = (*texts, "parameters", *ranks, "largest eigenvalue", "trace", "share of curvature", *of_factors)
     return Table(labels, lines, (*(False for _ in texts), *(True for _ in labels[len(texts) :])))
 
 
@@ -197,7 +237,7 @@ def _factor_cells(factors: FactorCurvature | None, overlaps: bool) -> tuple[str,
     outputs = "–" if factors.outlier_share is None else f"{factors.outlier_share:.0%}"
     if not overlaps:
         return number(factors.input_ratio), outputs
-    overlap = "–" if factors.kronecker_overlap is None else f"{factors.kronecker_overlap:.2f}"
+    overlap = "–" if factors.kronecker_overlap is None else f"{factors.kronecker_overlap:.0%}"
     return number(factors.input_ratio), outputs, overlap
 
 
@@ -231,16 +271,27 @@ def kinds(network: NetworkCurvature) -> Table:
                 number(share / (size / network.num_parameters)),
             )
         )
-    labels = ("kind", "layers", "parameters", "top eigenvalue", "trace", "share", "ratio")
+    labels = ("kind", "layers", "parameters", "largest eigenvalue", "trace", "share of curvature", "per parameter")
     return Table(labels, tuple(lines), (False, *(True for _ in labels[1:])))
 
 
-def verdicts_view(verdicts: Sequence[str]) -> RenderableType:
-    """The verdicts, one bullet each."""
+def summary_view(findings: Sequence[str]) -> RenderableType:
+    """Findings in words, one bullet each.
+
+    Args:
+        findings: The sentences.
+
+    Returns:
+        RenderableType: A list with its heading.
+    """
     grid = RichTable.grid(padding=(0, 1))
-    for verdict in verdicts:
-        grid.add_row("•", Text(verdict))
-    return Padding(Group(Text("Verdicts", style="bold"), grid), (1, 0, 1, 0))
+    for finding in findings:
+        grid.add_row("•", Text(finding))
+    return Padding(Group(Text("Findings", style="bold"), grid), (1, 0, 1, 0))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:].replace("..", ".")
 
 
 def stored_maps_view(summaries: Sequence[MapSummary], store: Path) -> RenderableType:

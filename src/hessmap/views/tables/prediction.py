@@ -15,7 +15,7 @@ _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 
 
 def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableType:
-    """The three ranks with their kind of truth, then their sources, the integers behind them, the assumptions."""
+    """The three ranks with their kind, then their references, the integers behind them, the assumptions."""
     ranks: dict[Part, RankValue] = {part: getattr(prediction, part) for part in PARTS}
     head = [Text(title, style="italic")] if title else []
     return Group(
@@ -35,12 +35,12 @@ def rank_table(prediction: RankPrediction) -> Table:
             f"{rank.value:,}",
             f"{prediction.num_parameters:,}",
             f"{rank.value / prediction.num_parameters:.1%}",
-            rank.truth,
+            rank.kind_text,
         )
         for part, rank in ((part, getattr(prediction, part)) for part in PARTS)
     )
     is_number, is_key = (False, True, True, True, False), (True, False, False, False, False)
-    return Table(("Hessian", "rank", "of", "share", "kind of truth"), lines, is_number, is_key)
+    return Table(("Hessian", "rank", "of", "share", "kind"), lines, is_number, is_key)
 
 
 def _source(rank: RankValue) -> str:

@@ -9,10 +9,10 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from hessmap.maps.comparison import track_verdicts
+from hessmap.maps.comparison import track_summary
 from hessmap.records import CurvatureTrack, TrackPoint, TrackSummary
 from hessmap.views.tables.contents import FittingTable, Table, moment, number
-from hessmap.views.tables.map import verdicts_view
+from hessmap.views.tables.map import summary_view
 
 POINTS_LEGEND = (
     "norm of the gradient; sharpness and trace of the {part} Hessian; overlap: the share of the gradient in the "
@@ -24,7 +24,7 @@ _MANY = 40
 def stored_tracks_view(summaries: Sequence[TrackSummary], store: Path) -> RenderableType:
     """A row per track, oldest first; a sentence where there is none."""
     if not summaries:
-        return Text(f"No track is stored in {store}; hessmap.Tracker and hessmap track checkpoints make them.")
+        return Text(f"No track is stored in {store}; hessmap.Tracker and hessmap tracks checkpoints make them.")
     lines = tuple(
         (
             summary.name,
@@ -45,7 +45,7 @@ def track_view(track: CurvatureTrack) -> RenderableType:
     """Everything a terminal can show of a track."""
     head = Text.assemble((track.name, "bold"), f": {track.network}\n", (track_facts(track), "dim"))
     shown = Padding(FittingTable(points(track)), (1, 0, 0, 0))
-    return Padding(Group(head, shown, verdicts_view(track_verdicts(track))), (1, 0, 0, 0))
+    return Padding(Group(head, shown, summary_view(track_summary(track))), (1, 0, 0, 0))
 
 
 def track_facts(track: CurvatureTrack) -> str:

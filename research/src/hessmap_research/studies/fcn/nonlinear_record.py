@@ -18,7 +18,7 @@ from hessmap_research.studies.hessian_ranks import LARGEST_CERTIFIED, certified_
 if TYPE_CHECKING:
     from hessmap.networks import FullyConnected
     from hessmap.problem.problem import Problem
-    from hessmap.records import Spectrum, Truth
+    from hessmap.records import ClaimKind, Spectrum
 
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
 ACTIVATIONS = ("identity", "relu", "tanh", "elu")
@@ -70,7 +70,7 @@ def _predictions(network: FullyConnected, problem: Problem) -> dict[str, Any]:
     from hessmap.theory.data_ranks import outer_product_sample_upper_bound
 
     loss = problem.loss.name
-    kind: Truth | None = None if network.is_linear else "upper_bound"
+    kind: ClaimKind | None = None if network.is_linear else "upper_bound"
     known, are_decidable = data_ranks(problem, network.has_bias)
     linear, theorem = predict_ranks(network, loss, **known), predict_ranks(network, loss, **known, kind=kind)
     outputs = effective_output_dim(network.output_dim, loss)

@@ -18,7 +18,7 @@ from hessmap_research.studies.hessian_ranks import NAMES, data_ranks, measured_r
 if TYPE_CHECKING:
     from hessmap.datasets import Data
     from hessmap.networks import FullyConnected
-    from hessmap.records import Truth
+    from hessmap.records import ClaimKind
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -161,7 +161,7 @@ def _without_residual(network: FullyConnected, input_rank: int) -> dict[str, Any
     from hessmap.records import RankValue
     from hessmap.theory import predict_ranks
 
-    kind: Truth | None = None if network.is_linear else "upper_bound"
+    kind: ClaimKind | None = None if network.is_linear else "upper_bound"
     outer = predict_ranks(network, "squared", input_rank=input_rank, kind=kind).outer_product
     return {"outer_product": outer, "functional": RankValue(0, "exact", "no residual"), "loss": outer}
 

@@ -217,7 +217,7 @@ def _passes(one: Compared, test: Test, sides: Sequence[str]) -> bool:
 def kinds(compared: Sequence[Compared]) -> dict[str, dict[str, int]]:
     """By part, how many of our claims are exact values, bounds and conjectures."""
     parts = compared[0].claimed[OURS]
-    return {part: dict(Counter(one.claimed[OURS][part].truth for one in compared)) for part in parts}
+    return {part: dict(Counter(one.claimed[OURS][part].kind_text for one in compared)) for part in parts}
 
 
 def counterexamples(test: Test = equal, *sides: str) -> Field:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,10 @@ from torch import Tensor, nn
 from hessmap.errors import UnsupportedNetwork, require
 from hessmap.hessians import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.linalg import frobenius_norm
-from hessmap.maps.curvature_map.blocks import blocks_of
-from hessmap.maps.curvature_map.layers import curvature_spread, layer_rows, layer_spectra, measured_factors
+from hessmap.maps.curvature_map.layers import blocks_of, curvature_spread, layer_rows, layer_spectra, measured_factors
 from hessmap.maps.curvature_map.plan import optional_part, reason_of
 from hessmap.measurement import effective_dimension, numerical_rank, spectrum, top_eigenpairs
-from hessmap.networks import AttentionModule, SelfAttention, describe
+from hessmap.networks import AttentionModule, Residual, SelfAttention, describe
 from hessmap.problem import Problem
 from hessmap.records import (
     PARTS,
@@ -31,6 +31,7 @@ from hessmap.records import (
     RankCertificate,
     RankMeasurement,
     RankPrediction,
+    RankValue,
     Spectrum,
     WholeCurvature,
 )
@@ -83,20 +84,25 @@ Progress = Callable[[str], object]
 
 
 def network_curvature(
-    problem: Problem, name: str, say: Progress, certify: bool | None = None, with_factors: bool = True
+    problem: Problem,
+    name: str,
+    say: Progress,
+    ranks: bool = False,
+    certify: bool | None = None,
+    with_factors: bool = True,
 ) -> NetworkCurvature:
-    """Everything the map holds of one network whose Hessians are formed; ``say`` gets in words what is done next."""
+    """All that a map contains of one network whose Hessians are formed; ``say`` is called with the next step in words.
+
+    Without ``ranks`` H_f is not formed, and nothing is predicted or certified.
+    """
 
     def say_of_network(text: str) -> None:
         say(f"{name}: {text}")
 
-    spectra, layers, factors_gap, notes = _spectra_and_layers(problem, say_of_network, with_factors)
-    ranks, gap = optional_part(lambda: measured_data_ranks(problem))
-    prediction: RankPrediction | None = None
-    if ranks is not None:
-        prediction, gap = predicted_ranks(problem, ranks)
-    measured = {part: numerical_rank(spectra[part]) for part in PARTS}
-    certificates, refusal = certified_parts(problem, measured, certify, say_of_network)
+    spectra, layers, factors_gap, notes = _spectra_and_layers(problem, say_of_network, ranks, with_factors)
+    measured = {part: numerical_rank(found) for part, found in spectra.items()}
+    data_ranks, prediction, gap = _prediction(problem) if ranks else (None, None, "")
+    certificates, refusal = certified_parts(problem, measured, certify, say_of_network) if ranks else ({}, "")
     dimension = effective_dimension(spectra["outer_product"], 1 / problem.num_samples)
     return NetworkCurvature(
         name=name,
@@ -107,18 +113,13 @@ def network_curvature(
         risk=problem.risk(),
         gradient_norm=frobenius_norm(problem.gradient().double().cpu().numpy()),
         parts=tuple(
-            PartCurvature(
-                part,
-                measured[part],
-                spectra[part],
-                None if prediction is None else getattr(prediction, part),
-                certificates.get(part),
-            )
+            PartCurvature(part, measured[part], spectra[part], _claim(prediction, part), certificates.get(part))
             for part in PARTS
+            if part in spectra
         ),
         layers=layers,
         effective_dimension=dimension,
-        data_ranks=ranks,
+        data_ranks=data_ranks,
         prediction=prediction,
         prediction_gap=gap,
         notes=notes + ((refusal,) if refusal else ()),
@@ -128,11 +129,23 @@ def network_curvature(
     )
 
 
+def _prediction(problem: Problem) -> tuple[DataRankMeasurement | None, RankPrediction | None, str]:
+    """The measured ranks of the data, the ranks predicted from them, and why there are none where there are none."""
+    ranks, gap = optional_part(lambda: measured_data_ranks(problem))
+    return (None, None, gap) if ranks is None else (ranks, *predicted_ranks(problem, ranks))
+
+
+def _claim(prediction: RankPrediction | None, part: Part) -> RankValue | None:
+    """What theory claims of a rank; a formula that is not a theorem, bound or conjecture for this network is not."""
+    value: RankValue | None = None if prediction is None else getattr(prediction, part)
+    return None if value is None or value.kind == "numerical" else value
+
+
 def _spectra_and_layers(
-    problem: Problem, say: Progress, with_factors: bool
+    problem: Problem, say: Progress, with_functional: bool, with_factors: bool
 ) -> tuple[dict[Part, Spectrum], tuple[LayerCurvature, ...], str, tuple[str, ...]]:
-    """The three spectra, the layers, why there are no factors where there are none, and how the matrices were found;
-    one dense Hessian is held at a time."""
+    """The spectra, the layers, why there are no factors where there are none, and how the matrices were computed; one
+    dense Hessian is in memory at a time."""
     say("spectrum of H_L and of its layers")
     hessian, blocks = loss_hessian(problem), blocks_of(problem)
     matrix, notes = hessian.to_dense(), hessian.notes
@@ -144,11 +157,11 @@ def _spectra_and_layers(
     say("spectrum of H_o")
     matrix = outer_product_hessian(problem).to_dense()
     diagonal = matrix.diagonal().clone()
-    outer_product = spectrum(matrix, scale=loss.norm or None)
+    spectra: dict[Part, Spectrum] = {"loss": loss, "outer_product": spectrum(matrix, scale=loss.norm or None)}
     del matrix
-    say("spectrum of H_f")
-    functional = spectrum(functional_hessian(problem).to_dense(), scale=loss.norm or None)
-    spectra: dict[Part, Spectrum] = {"outer_product": outer_product, "functional": functional, "loss": loss}
+    if with_functional:
+        say("spectrum of H_f")
+        spectra["functional"] = spectrum(functional_hessian(problem).to_dense(), scale=loss.norm or None)
     return spectra, tuple(layer_rows(blocks, of_layers, diagonal, direction, factors)), factors_gap, notes
 
 
@@ -248,3 +261,57 @@ def description(model: nn.Module) -> str:
         return str(describe(model))
     except UnsupportedNetwork:
         return type(model).__name__
+
+
+def linear_counterpart(problem: Problem) -> Problem | None:
+    """The network without activations: the same weights and data, and every activation replaced by the identity.
+
+    Args:
+        problem: The problem of the network.
+
+    Returns:
+        The problem of the linear network, with outputs scaled to unit mean square; None if the network is linear
+        already, is not one that ``describe`` recognises, or the rank formulas do not apply to the problem.
+
+    Notes:
+        The rank formulas are theorems for it, and its weights are generic: they were trained with the activations,
+        so neither residual nor gradient is small. The outputs are scaled by one factor common to all layers, which
+        changes no generic rank. Without it the logits of a trained network saturate the softmax, and eigenvalues
+        that are not zero are below rounding.
+    """
+    try:
+        network = describe(problem.model)
+    except UnsupportedNetwork:
+        return None
+    if isinstance(network, SelfAttention | Residual):
+        return None
+    if network.is_linear or beyond_formulas(problem) or not isinstance(problem.inputs, Tensor):
+        return None
+    linear = replace(network, activation="identity").build()
+    inputs = problem.inputs.flatten(1)
+    with torch.no_grad():
+        for mine, given in zip(linear.parameters(), problem.model.parameters(), strict=True):
+            mine.copy_(given)
+        size = float((problem.weights @ linear(inputs).square().mean(1)).sqrt())
+    if size > 0:
+        _scale_outputs(linear, 1 / size)
+    return Problem(
+        linear,
+        problem.loss,
+        inputs,
+        problem.targets,
+        weights=problem.weights,
+        memory_budget=problem.memory_budget,
+    )
+
+
+@torch.no_grad()
+def _scale_outputs(network: nn.Sequential, factor: float) -> None:
+    """Multiply the function of a linear network by a factor, evenly: each weight matrix by its L-th root, and the
+    bias of layer l, which passes L - l more layers, by the power l of it."""
+    layers = [layer for layer in network if isinstance(layer, nn.Linear | nn.Conv1d)]
+    root = factor ** (1 / len(layers))
+    for depth, layer in enumerate(layers, start=1):
+        layer.weight.mul_(root)
+        if layer.bias is not None:
+            layer.bias.mul_(root**depth)
