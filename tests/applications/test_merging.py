@@ -162,6 +162,8 @@ def test_wrong_arguments_are_answered_in_a_sentence() -> None:
         hm.merge([one, two], [hm.as_operator(lambda v: v, 26)] * 2)
     with pytest.raises(InvalidInput, match="must not be singular"):
         hm.merge([one, two], [{"0.bias": torch.zeros(4)}] * 2, damping=0.0)
+    with pytest.raises(InvalidInput, match="at least one parameter"):
+        hm.merge([one, two], [{}, {}])
     with pytest.raises(InvalidInput, match="strength must not be negative"):
         hm.ewc_penalty(first, strength=-1.0)
 

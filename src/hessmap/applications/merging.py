@@ -144,6 +144,7 @@ def merge(
         must = "all curvatures must have the same parameters"
         require(layout == layouts[0], must, "names, shapes or their order differ")
     layout = layouts[0]
+    require(layout.size > 0, "a curvature must have at least one parameter", "the dictionaries are empty")
     operators = [_operator_of(one, layout) for one in curvatures]
     like = torch.zeros(0, dtype=torch.float64, device=operators[0].device)
     values = [_flat(model, layout).detach().to(like) for model in models]
