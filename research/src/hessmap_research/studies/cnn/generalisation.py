@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from hessmap.datasets import Data
     from hessmap.networks import Convolutional
+    from hessmap.problem.problem import Problem
+    from hessmap.records import RankValue
 
 
 Floats = NDArray[np.float64]
@@ -148,14 +150,11 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     from hessmap.hessians.operators import loss_hessian
     from hessmap.measurement import numerical_rank
-    from hessmap.problem.problem import Problem
-    from hessmap.theory import predict_ranks
     from hessmap_research.studies.trained_networks import trained_network
 
     training, test = training_and_test(case["data"])
     network = _network(case, training.inputs.shape[1])
-    problem = Problem(network.build(seed=_SEEDS[0], init=_INIT), "cross_entropy", *training)
-    rank = numerical_rank(loss_hessian(problem))
+    rank = numerical_rank(loss_hessian(_initial_problem(network, training)))
     models = [trained_network(network, training, seed=seed, init=_INIT, **_TRAINING).model for seed in _SEEDS]
     test_errors, test_losses = zip(*(_error_and_loss(model, test) for model in models), strict=True)
     training_errors, training_losses = zip(*(_error_and_loss(model, training) for model in models), strict=True)
@@ -172,9 +171,25 @@ def measure(case: Case) -> dict[str, Any]:
         "training_error": float(np.mean(training_errors)),
     }
     if network.is_linear:
-        known, _ = data_ranks(problem, network.has_bias)
-        record["predicted"] = predict_ranks(network, "cross_entropy", **known).loss
+        record["predicted"] = predicted_rank(case)
     return record
+
+
+def _initial_problem(network: Convolutional, training: Data) -> Problem:
+    """The network at its initialisation, on its training samples."""
+    from hessmap.problem.problem import Problem
+
+    return Problem(network.build(seed=_SEEDS[0], init=_INIT), "cross_entropy", *training)
+
+
+def predicted_rank(case: Case) -> RankValue:
+    """The rank of H_L of a linear network that theory gives for the ranks of these data."""
+    from hessmap.theory import predict_ranks
+
+    training, _ = training_and_test(case["data"])
+    network = _network(case, training.inputs.shape[1])
+    known, _ = data_ranks(_initial_problem(network, training), network.has_bias)
+    return predict_ranks(network, "cross_entropy", **known).loss
 
 
 def training_and_test(data: str) -> tuple[Data, Data]:

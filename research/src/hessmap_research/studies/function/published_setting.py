@@ -118,7 +118,7 @@ def _no_minima(rows: Sequence[Row]) -> str:
     return f"training did not reach a minimum: a gradient of {shares} of the penalty's is left"
 
 
-_NUM_LATENT, _WIDTH, _NUM_SAMPLES = 15, 100, 500
+NUM_LATENT, _WIDTH, NUM_SAMPLES = 15, 100, 500
 _NUM_STEPS = 3000  # of Adam
 _MOST_STEPS = 5000  # of L-BFGS
 _ENOUGH = 0.05  # gradient norm at which L-BFGS ends earlier; not what the claims call a minimum, which has no scale
@@ -155,11 +155,17 @@ def latent_data(true_rank: int, scale: float, seed: int) -> Data:
         centred = outputs - outputs.mean(0)
         return centred / centred.std()
 
-    latent = torch.randn(_NUM_SAMPLES, _NUM_LATENT, generator=generator, dtype=torch.float64)
+    latent = torch.randn(NUM_SAMPLES, NUM_LATENT, generator=generator, dtype=torch.float64)
     return Data(scale * shallow(latent), shallow(latent[:, :true_rank]))
 
 
 def measure(case: Case) -> dict[str, Any]:
+    data = latent_data(TRUE_RANK, case["scale"], case["seed"])
+    return trained_record(data, RIDGES[case["mean_over"]], case["first_penalty"], case["seed"])
+
+
+def trained_record(data: Data, ridge: float, first_penalty: float, seed: int) -> dict[str, Any]:
+    """Train the network of the paper's size on these data to a minimum, or near it, and describe its layers."""
     import numpy as np
 
     from hessmap.maps.functions import bottleneck_view
@@ -168,7 +174,6 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap_research.studies.function.regularised_network import regularised_network
     from hessmap_research.studies.plotted_curves import four_digits
 
-    data, ridge = latent_data(TRUE_RANK, case["scale"], case["seed"]), RIDGES[case["mean_over"]]
     widths = (NUM_OUTPUTS, *[_WIDTH] * (NUM_LAYERS - 1), NUM_OUTPUTS)
     net = regularised_network(
         widths,
@@ -176,8 +181,8 @@ def measure(case: Case) -> dict[str, Any]:
         ridge=ridge,
         learning_rate=2e-3,
         num_steps=_NUM_STEPS,
-        seed=case["seed"],
-        first_penalty=case["first_penalty"],
+        seed=seed,
+        first_penalty=first_penalty,
     )
     end = minimise(net.model, data, ridge, num_steps=_MOST_STEPS, gradient_norm=_ENOUGH)
     squared_norm = sum(float(part.detach().square().sum()) for part in net.model.parameters())

@@ -15,6 +15,7 @@ from hessmap_research.studies.layers.trained_layers import recipe_for
 # In fc3 of LeNet5, the last layer, S is the identity: every network has 1 there.
 PUBLISHED = {
     ("mnist", "LeNet5", "true"): {"fc1": 0.890, "fc2": 0.931, "fc3": 0.999},
+    ("mnist", "LeNet5", "random"): {"fc1": 0.518, "fc2": 0.912, "fc3": 0.999},
     ("mnist", "F-1500^3", "true"): {"fc1": 0.602, "fc2": 0.967, "fc3": 0.982},
     ("cifar10", "LeNet5", "true"): {"fc1": 0.951, "fc2": 0.972, "fc3": 0.999},
     ("cifar10", "LeNet5", "random"): {"fc1": 0.213, "fc2": 0.701, "fc3": 0.999},
@@ -28,7 +29,9 @@ ON_ALL_IMAGES: dict[str, tuple[tuple[Case, tuple[int, ...]], ...]] = {
     "mnist": (
         *(({**_LONG, "epochs": epochs}, (NUM_FIRST, 60_000)) for epochs in (10, 25, 100)),
         *(({**_LONG, "epochs": epochs, "init": "uniform"}, (60_000,)) for epochs in (10, 50)),
+        *(({**shared.OWN_RECIPE, "epochs": epochs}, (NUM_FIRST, 60_000)) for epochs in (10, 30, 100)),
         ({"network": "F-1500^3", "size": "large", "epochs": 60}, (60_000,)),
+        ({**_LONG, "epochs": 100, "labels": "random"}, (NUM_FIRST, 60_000)),
     ),
     "cifar10": (
         *(({**_LONG, "epochs": epochs}, (NUM_FIRST,)) for epochs in (10, 30)),
