@@ -135,7 +135,7 @@ STUDY = Study(
     name="function/torch-scaled-data",
     question="Does the paper's network have rank 4 and a norm of 6 per layer on data at the scale of torch's defaults?",
     reference="Jacot 2023, Figure 1",
-    cases=grid(penalty=_PENALTIES, seed=range(3)),
+    cases=grid(seed=range(3), penalty=_PENALTIES),
     measure=measure,
     claims=claims,
     seconds=lambda case: 130.0,

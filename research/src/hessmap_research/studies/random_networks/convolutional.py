@@ -77,7 +77,7 @@ def _any_layer(draw: random.Random, family: str) -> Architecture:
 def _one_convolution_claim(rows: Sequence[Row]) -> Iterator[Claim]:
     own = [row for row in rows if row["family"] == _ONE]
     counts = sum((Counter(kinds) for row in rows for kinds in row["kinds"].values()), Counter[str]())
-    claim = "The conjectured rank of H_L of one convolution is right on every network"
+    claim = "The formula of H_L of one convolution is the rank of every network"
     detail = f"{sum(row['num_networks'] for row in own):,} networks of one convolution; claims of all: "
     detail += ", ".join(f"{number:,} {kind}" for kind, number in counts.most_common())
     is_right = all(row["met"]["loss"] == row["num_networks"] for row in own)
