@@ -120,11 +120,11 @@ def test_any_positive_definite_loss_has_the_ranks_of_the_squared_loss():
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_non_linear_networks_get_the_linear_formula_as_numerical_rank(activation, bias):
-    bent = predict_ranks(FullyConnected((6, 5, 4), bias=bias, activation=activation))
+@pytest.mark.parametrize(("widths", "activation"), [((6, 5, 5, 4), "relu"), ((6, 5, 4), "tanh")])
+def test_non_linear_networks_get_the_linear_formula_as_numerical_rank(widths, activation, bias):
+    bent = predict_ranks(FullyConnected(widths, bias=bias, activation=activation))
     assert kinds(bent) == {"numerical"}
-    assert ranks(bent) == ranks(predict_ranks(FullyConnected((6, 5, 4), bias=bias)))
+    assert ranks(bent) == ranks(predict_ranks(FullyConnected(widths, bias=bias)))
     assert "no theorem and no bound" in bent.assumptions[0]
 
 
@@ -150,7 +150,23 @@ def test_linear_networks_have_their_generic_rank_as_upper_bound():
 def test_exactness_is_not_claimed_for_non_linear_networks():
     message = r"exact rank formula needs a linear network; this one has activation 'relu'\. Use kind='numerical'"
     with pytest.raises(InvalidInput, match=message):
-        predict_ranks(FullyConnected((6, 5, 4), activation="relu"), kind="exact")
+        predict_ranks(FullyConnected((6, 5, 5, 4), activation="relu"), kind="exact")
+
+
+@pytest.mark.parametrize("kind", [None, "exact"])
+def test_one_hidden_layer_of_relus_has_exact_ranks_on_many_samples(kind):
+    network = FullyConnected((5, 3, 2), activation="relu")
+    found = predict_ranks(network, kind=kind)
+    assert ranks(found) == (18, 12, 21)
+    assert kinds(found) == {"exact"}
+    assert any("critical point H_L has rank 18" in note for note in found.assumptions)
+    assert ranks(predict_ranks(network, "cross_entropy", kind=kind)) == (15, 6, 18)
+
+
+@pytest.mark.parametrize("given", [{"num_samples": 50}, {"residual_rank": 1}, {"input_rank": 1}])
+def test_exact_ranks_of_one_hidden_layer_need_a_general_question(given):
+    found = predict_ranks(FullyConnected((5, 3, 2), activation="relu"), **given)
+    assert kinds(found) == {"numerical"}
 
 
 def test_prediction_survives_json():

@@ -24,6 +24,7 @@ SHOWN_DATA = {
     "cnn/rank-vs-filter": "cifar10",
     "cnn/rank-vs-samples": "cifar10",
     "cnn/reconstruction": "digits",
+    "cnn/samples-equal-inputs": "cifar10",
     "cnn/training": "digits",
     "fcn/bias": "digits",
     "fcn/effective-parameters": "cifar10",

@@ -34,11 +34,14 @@ _FCN, _CNN = "Singh, Bachmann & Hofmann 2021", "Singh, Hofmann & Schoelkopf 2023
 _LINEAR, _BIAS = "fully connected, linear, no bias", "fully connected, linear, bias in some or all layers"
 _ANY_WEIGHTS = "fully connected, linear, no bias, any weights"
 _RELU_1, _ACTIVATION = "fully connected, one hidden layer, ReLU", "fully connected, any activation"
+_RELU_MANY = "fully connected, one hidden layer, ReLU or leaky ReLU, many samples"
+_RELU_PAGE = "research/docs/fully-connected.md"
 _CONV_1 = "one linear convolution and a dense layer"
 _CONV_1_BIAS = "one linear convolution with bias and a dense layer"
 _CONV = "deep linear convolutions"
 _LOCAL, _SHARED = "locally connected, linear, own filters", "disjoint patches, linear, shared filters"
-_LOW = "locally connected, linear, own filters, inputs of low rank"
+_LOW = "locally connected, linear, own filters, inputs of low rank, up to three patches"
+_LOW_MANY = "locally connected, linear, own filters, inputs of low rank, four patches or more"
 _HEAD, _LAST = "linear self-attention, one head, many samples", "linear self-attention, one head, last token read"
 _CAUSAL, _HEADS = "causal linear self-attention, one head", "linear self-attention, several heads"
 _BLOCK_1, _BLOCK_2 = "linear residual blocks I + W", "linear residual blocks I + U D"
@@ -68,6 +71,10 @@ INDEX: tuple[Formula, ...] = (
         f"{_FCN}, Theorem 9, sharpened",
     ),
     Formula(_RELU_1, "H_f", "fully_connected.activations.one_hidden_functional_rank", "theorem", f"{_FCN}, S8.2"),
+    *(
+        Formula(_RELU_MANY, hessian, "fully_connected.activations.one_hidden_ranks", "theorem", _RELU_PAGE)
+        for hessian in ("H_o", "H_f", "H_L")
+    ),
     Formula(
         "fully connected, ReLU or leaky ReLU",
         "H_o",
@@ -125,6 +132,8 @@ INDEX: tuple[Formula, ...] = (
     ),
     Formula(_LOW, "H_o", "locally_connected.outer_product_rank", "theorem", _CONV_PAGE),
     Formula(_LOW, "H_L", "locally_connected.loss_rank", "theorem", _CONV_PAGE),
+    Formula(_LOW_MANY, "H_o", "locally_connected.outer_product_rank", "upper bound", _CONV_PAGE),
+    Formula(_LOW_MANY, "H_L", "locally_connected.loss_rank", "upper bound", _CONV_PAGE),
     Formula(_HEAD, "H_o", "attention.single_head.outer_product_rank", "theorem", _ATTENTION_PAGE),
     Formula(_HEAD, "H_f", "attention.single_head.functional_rank", "conjecture", _ATTENTION_PAGE),
     Formula(_HEAD, "H_L", "attention.single_head.loss_rank", "theorem", _ATTENTION_PAGE),

@@ -139,6 +139,13 @@ class Conjecture(NamedTuple):
         return RankValue(rank, "conjecture", self.reference, "bound", self.num_cases)
 
 
+class ManySamples(NamedTuple):
+    """Exact claims about a network with activations on many samples, and the note that belongs to them."""
+
+    claims: Claims
+    note: str
+
+
 class Described(Protocol):
     """What an architecture tells of itself; ``widths`` too, where the integers of its prediction are not given."""
 
@@ -187,20 +194,27 @@ def rank_prediction(
     *,
     inputs: dict[str, object] | None = None,
     is_homogeneous: bool = True,
+    many_samples: ManySamples | None = None,
 ) -> RankPrediction:
     """The prediction: for a linear network each rank with the strongest claim there is, unless a kind was asked for;
-    for another the linear ranks as numerical ones, or the upper bounds where asked for.
+    for another what is exact for many samples, else the linear ranks as numerical ones, or the upper bounds where
+    asked for.
 
     ``inputs`` are the integers that it was made from, of a chain of layers unless given. ``is_homogeneous``: the
     outputs are a homogeneous polynomial of the parameters, as those of linear layers without bias are.
     """
-    kind = question.kind or (None if network.is_linear else "numerical")
-    if kind in ("exact", "conjecture") and not network.is_linear:
+    has_exact = many_samples is not None and question.kind in (None, "exact")
+    kind = question.kind or (None if network.is_linear or has_exact else "numerical")
+    if kind in ("exact", "conjecture") and not network.is_linear and not has_exact:
         got = f"this one has activation {str(network.activation)!r}"
         what = "an exact rank formula" if kind == "exact" else "a conjecture"
         must = f"{what} needs a linear network"
         raise InvalidInput(sentence(must, got, "Use kind='numerical' or kind='upper_bound'"))
-    claims = non_linear_claims() if kind == "upper_bound" and not network.is_linear else linear_claims()
+    notes: tuple[str, ...] = data.notes
+    if has_exact and many_samples is not None:
+        claims, notes = many_samples.claims, (many_samples.note, *notes)
+    else:
+        claims = non_linear_claims() if kind == "upper_bound" and not network.is_linear else linear_claims()
     known = {part: _of_kind(network, found, kind) for part, found in zip(PARTS, claims, strict=True)}
     limited = _within_limits(network, data, known, is_homogeneous)
     if kind == "exact":
@@ -212,7 +226,7 @@ def rank_prediction(
         ranks["functional"],
         ranks["loss"],
         num_parameters=network.num_parameters,
-        assumptions=(*_meanings(ranks, limited), *data.notes),
+        assumptions=(*_meanings(ranks, limited), *notes),
         inputs=_inputs(network, question.loss, data) if inputs is None else inputs,
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from flint import arb, ctx, fmpq, fmpq_mat, fmpq_poly, fmpz_mat, fmpz_poly
 
@@ -107,7 +108,7 @@ def loop_eigenvalues(matrix: fmpz_mat, num_layers: int) -> LoopEigenvalues | Non
     >>> loop_eigenvalues(fmpz_mat([[0, -1], [1, 0]]), num_layers=4)
     LoopEigenvalues(num_positive=0, num_negative=0, pairs=(0, 1, 0))
     """
-    polynomial = fmpz_poly(_without_zeros(matrix.charpoly().coeffs()))
+    polynomial = fmpz_poly(_without_zeros([int(value) for value in matrix.charpoly().coeffs()]))
     if polynomial.gcd(polynomial.derivative()).degree() > 0:
         return None
     positive, negative = real_root_counts(polynomial)
@@ -156,11 +157,8 @@ def _sectors(polynomial: fmpz_poly, num_layers: int) -> list[int] | None:
     try:
         while bits <= _MOST_BITS:
             ctx.prec = bits
-            turns = [
-                (num_layers - 1) * root.arg() / arb.pi()
-                for root, _ in (polynomial.complex_roots() if polynomial.degree() > 0 else [])
-                if root.imag > 0
-            ]
+            found: Any = polynomial.complex_roots() if polynomial.degree() > 0 else []  # python-flint's stubs are wrong
+            turns = [(num_layers - 1) * root.arg() / arb.pi() for root, _ in found if root.imag > 0]
             floors = [turn.floor() for turn in turns]
             if all(value.is_exact() for value in floors) and not any(turn.contains_integer() for turn in turns):
                 return [int(value.unique_fmpz()) for value in floors]

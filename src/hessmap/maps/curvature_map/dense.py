@@ -33,6 +33,7 @@ from hessmap.records import (
     RankPrediction,
     RankValue,
     Spectrum,
+    Truth,
     WholeCurvature,
 )
 from hessmap.theory import predict_ranks
@@ -232,7 +233,8 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
             given["mean_residual_is_zero"] = network.has_bias and ranks.mean_residual_is_zero
             if network.has_bias and not all(network.biases):
                 given["uncentred_residual_rank"] = ranks.residual_rank.value
-        return predict_ranks(network, loss=problem.loss.name, **given), ""
+        kind: Truth | None = None if network.is_linear else "numerical"  # samples are few, and trained weights special
+        return predict_ranks(network, loss=problem.loss.name, **given, kind=kind), ""
     except Exception as error:
         return None, reason_of(error)
 

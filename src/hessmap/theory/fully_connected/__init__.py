@@ -1,5 +1,5 @@
-"""Hessian ranks of fully connected networks: linear with any biases, linear with any weights, with activations."""
+"""Fully connected networks: ranks (linear, any biases or weights; activations), signs of eigenvalues of H_f."""
 
-from hessmap.theory.fully_connected import activations, linear, products
+from hessmap.theory.fully_connected import activations, linear, products, signature
 
-__all__ = ["activations", "linear", "products"]
+__all__ = ["activations", "linear", "products", "signature"]

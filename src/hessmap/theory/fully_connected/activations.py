@@ -21,12 +21,14 @@ from hessmap.theory.data_ranks import (
     checked_widths,
     outer_product_sample_upper_bound,
 )
+from hessmap.theory.fully_connected.linear import HessianRanks
 
 __all__ = [
     "ActivationGroup",
     "activation_groups_upper_bound",
     "active_units_upper_bound",
     "one_hidden_functional_rank",
+    "one_hidden_ranks",
     "reachable_parameters_upper_bound",
     "rescaling_upper_bound",
 ]
@@ -231,3 +233,64 @@ def one_hidden_functional_rank(unit_input_ranks: Iterable[int], effective_output
     """
     outputs = checked_count("effective_output_dim", effective_output_dim)
     return 2 * sum(min(outputs, checked_count("unit_input_ranks", rank)) for rank in unit_input_ranks)
+
+
+def one_hidden_ranks(
+    widths: Iterable[int],
+    input_rank: int,
+    biases: Sequence[bool] = (),
+    *,
+    effective_output_dim: int | None = None,
+    num_stationary_units: int = 0,
+) -> HessianRanks:
+    """One hidden layer of ReLU or leaky ReLU units on many samples: every parameter counts, less the rescalings in H_o.
+
+    Without bias, with r = d: rk H_o = M (d + K - 1), rk H_f = 2 M min(d, K), and rk H_L = p - n, n the number of units
+    at which the gradient vanishes: 0 in general position, M at critical points.
+
+    Args:
+        widths: Widths d, M, K.
+        input_rank: Rank r of the inputs; with a bias in the first layer the rank of the centred inputs.
+        biases: Whether the first and the second layer have a bias. Defaults to none.
+        effective_output_dim: Number of output directions K in which the loss curves. Defaults to all.
+        num_stationary_units: Number n of units whose gradient vanishes, in all weights that enter and leave. Defaults
+            to 0.
+
+    Returns:
+        The three ranks.
+
+    Raises:
+        InvalidInput: If there is not one hidden layer, or a number is out of range; without bias in the first layer
+            several units need inputs of rank 2.
+
+    Notes:
+        Assumptions: inputs with a positive density on the space that they span, in the limit of many samples: from
+        some number of samples on the ranks are these almost surely; fewer samples have at most these ranks of H_o. No
+        two units have the same hyperplane, none has outgoing weights zero in all output directions that count, and the
+        residual, its scale included, is in general position but for the units at which the gradient vanishes. At a
+        unit that is active on all samples, or on none, the theorem does not apply.
+
+        Reference: research/docs/fully-connected.md, proofs for ReLU networks; equality in Singh, Bachmann & Hofmann
+        2021, Theorem 9.
+
+    Example:
+        4-5-2: 30 parameters, and five rescalings.
+
+        >>> one_hidden_ranks((4, 5, 2), input_rank=4)
+        HessianRanks(outer_product=25, functional=20, loss=30)
+        >>> one_hidden_ranks((4, 5, 2), input_rank=4, num_stationary_units=5).loss
+        25
+    """
+    widths = checked_widths(widths)
+    require(len(widths) == 3, "the ranks are those of one hidden layer", f"got widths {widths}")
+    first, _ = biases or (False, False)
+    outputs = checked_output(widths, effective_output_dim)
+    rank, units = checked_input_rank(widths[0], input_rank), widths[1]
+    stationary = checked_count("num_stationary_units", num_stationary_units)
+    require(stationary <= units, f"at most {units} units are stationary", f"got {stationary}")
+    distinct = rank + first >= 2 or (units == 1 and rank >= 1)
+    require(distinct, "units need different hyperplanes: inputs of rank 2, or 1 with a bias", f"got rank {rank}")
+    require(outputs >= 1, "the loss must depend on an output", "got none that counts")
+    reachable = reachable_parameters_upper_bound(widths, rank, biases, effective_output_dim=outputs)
+    functional = one_hidden_functional_rank([rank + first] * units, outputs)
+    return HessianRanks(reachable - units, functional, reachable - stationary)

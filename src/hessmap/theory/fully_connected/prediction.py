@@ -9,7 +9,7 @@ from hessmap.networks import FullyConnected, is_homogeneous
 from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.data_ranks import DataRanks, RankQuestion, Widths, checked_widths, data_ranks
 from hessmap.theory.fully_connected import activations, linear
-from hessmap.theory.prediction import Claims, Conjecture, rank_prediction, rank_rule
+from hessmap.theory.prediction import Claims, Conjecture, ManySamples, rank_prediction, rank_rule
 
 _PAPER = "Singh, Bachmann & Hofmann 2021"
 _PROOF = "proof in research/docs/conjectures.md"
@@ -33,18 +33,26 @@ _SOME_BIASES = Conjecture("a bias in some layers, not in print; study fcn/bias-i
 _RESCALING = f"{_PAPER}, Fact 11, from the rescaling symmetry"
 _REACHABLE = f"{_PAPER}, Fact 11, its first terms: parameters that inputs and loss can reach"
 _UNITWISE = f"{_PAPER}, S8.2, unit by unit"
+_MANY = "one hidden layer on many samples, proof in research/docs/fully-connected.md"
+_MANY_SAMPLES = (
+    "many samples of inputs with a density; at a critical point H_L has rank {critical:,}; kind='numerical' gives the"
+    " size of the bulk"
+)
 
 
 @rank_rule.register
 def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> RankPrediction:
-    """Linear networks: exact, with bias in part conjectured. Others: the linear formula as numerical rank, or bounds.
+    """Linear networks: exact, with bias in part conjectured. One hidden layer of ReLUs: exact for many samples. Others:
+    the linear formula as numerical rank, or bounds.
 
-    Assumptions: those of ``linear``; the prediction names the kind of each claim,
+    Assumptions: those of ``linear`` and ``activations.one_hidden_ranks``; the prediction names the kind of each claim,
     the integers it was made from, and which of them are generic values.
 
     >>> net = FullyConnected((4, 5, 2), activation="relu")
-    >>> fully_connected_ranks(net, RankQuestion()).outer_product.kind
-    'numerical'
+    >>> fully_connected_ranks(net, RankQuestion()).outer_product
+    RankValue(value: 25, kind: exact, reference: one hidden layer on many samples, proof in research/docs/...
+    >>> fully_connected_ranks(net, RankQuestion(kind="numerical")).outer_product.value
+    8
     >>> bounds = fully_connected_ranks(net, RankQuestion(kind="upper_bound"))
     >>> bounds.outer_product.value, bounds.functional.value, bounds.loss.value
     (25, 20, 30)
@@ -59,6 +67,7 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
         data,
         lambda: linear_claims(widths, network.biases, data),
         lambda: _non_linear_claims(network, widths, data),
+        many_samples=_many_samples_claims(network, widths, data, question),
     )
 
 
@@ -125,3 +134,22 @@ def _non_linear_claims(network: FullyConnected, widths: Widths, data: DataRanks)
             unitwise = 2 * widths[1] * min(rank + first, outputs)
             functional.append(RankValue(unitwise, "upper_bound", _UNITWISE))
     return outer, functional, loss
+
+
+def _many_samples_claims(
+    network: FullyConnected, widths: Widths, data: DataRanks, question: RankQuestion
+) -> ManySamples | None:
+    """The exact ranks of one hidden layer of ReLUs, where the question leaves samples and residual general."""
+    is_general = question.num_samples is None and question.residual_rank is None and not question.mean_residual_is_zero
+    is_covered = is_homogeneous(network.activation) and not network.is_linear and network.num_layers == 2
+    if not (is_general and is_covered and data.effective_output_dim):
+        return None
+    first, _ = network.biases
+    rank = data.centred_input_rank if first or data.input_rank is None else data.input_rank
+    if rank + first < 2 and (rank < 1 or widths[1] > 1):
+        return None
+    known: dict[str, Any] = {"effective_output_dim": data.effective_output_dim}
+    ranks = activations.one_hidden_ranks(widths, rank, network.biases, **known)
+    outer, functional, loss = ([RankValue(value, "exact", _MANY)] for value in ranks)
+    critical = activations.one_hidden_ranks(widths, rank, network.biases, **known, num_stationary_units=widths[1]).loss
+    return ManySamples((outer, functional, loss), _MANY_SAMPLES.format(critical=critical))
