@@ -31,6 +31,7 @@ def test_every_rank_formula_of_a_network_is_in_the_index() -> None:
     """Ranks and bounds are found by their names; what is derived from others is listed here."""
     derived = {
         "fully_connected.linear": {"loss_layer_upper_bounds"},
+        "fully_connected.signature": {"functional_inertia", "functional_signature"},  # signs, not ranks
         "convolutional.deep_columns": {"functional_column_upper_bounds", "layer_upper_bounds"},
     }
     listed = {formula.function for formula in INDEX}
