@@ -22,6 +22,7 @@ from hessmap.networks import AttentionModule, Residual, SelfAttention, describe
 from hessmap.problem import Problem
 from hessmap.records import (
     PARTS,
+    ClaimKind,
     DataRankMeasurement,
     FactorCurvature,
     LayerCurvature,
@@ -33,7 +34,6 @@ from hessmap.records import (
     RankPrediction,
     RankValue,
     Spectrum,
-    Truth,
     WholeCurvature,
 )
 from hessmap.theory import predict_ranks
@@ -233,7 +233,9 @@ def predicted_ranks(problem: Problem, ranks: DataRankMeasurement) -> tuple[RankP
             given["mean_residual_is_zero"] = network.has_bias and ranks.mean_residual_is_zero
             if network.has_bias and not all(network.biases):
                 given["uncentred_residual_rank"] = ranks.residual_rank.value
-        kind: Truth | None = None if network.is_linear else "numerical"  # samples are few, and trained weights special
+        kind: ClaimKind | None = (
+            None if network.is_linear else "numerical"
+        )  # samples are few, and trained weights special
         return predict_ranks(network, loss=problem.loss.name, **given, kind=kind), ""
     except Exception as error:
         return None, reason_of(error)
