@@ -15,7 +15,7 @@ import torch
 from hessmap import datasets
 from hessmap.datasets import images as loaders
 from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile, data_folders, found_file, unpacked_bytes
-from hessmap.datasets.image_files import labelled_images
+from hessmap.datasets.images import labelled_images
 from hessmap.errors import DataFileError, InvalidInput, UnknownName
 from hessmap.records import Record
 

@@ -8,9 +8,9 @@ from hessmap.datasets.catalogue import available, data_folders
 
 if TYPE_CHECKING:
     from hessmap.datasets.augmentation import ImageAugmentation
-    from hessmap.datasets.data import Data
     from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
     from hessmap.datasets.preprocessing import (
+        Data,
         class_subset,
         downscale,
         grayscale,
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _NEEDS_TORCH = {
     "augmentation": ("ImageAugmentation",),
-    "data": ("Data",),
     "images": ("cifar10", "digits", "fashion_mnist", "mnist"),
     "preprocessing": (
+        "Data",
         "class_subset",
         "downscale",
         "grayscale",

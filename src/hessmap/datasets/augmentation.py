@@ -17,16 +17,24 @@ _KNOTS = 7  # on a side: of the coarse grid of displacements between which an el
 class ImageAugmentation:
     """Random affine and elastic displacements of images that are rows of numbers, channel by channel.
 
-    ``rotation`` is the largest angle in degrees, ``scale`` the largest relative change of size, ``shear`` the largest
-    slope, ``shift`` the largest displacement in pixels; all are drawn uniformly for every image. ``elastic`` is the
-    standard deviation, in pixels, of displacements at 7 x 7 knots, interpolated smoothly (after Simard, Steinkraus &
-    Platt 2003). ``mirror`` turns half of the images left to right. What comes from outside of an image is zero.
+    All parameters are drawn uniformly for every image. Pixels from outside of an image are zero.
 
-    >>> images = torch.arange(16.0).reshape(1, 16)
-    >>> generator = torch.Generator().manual_seed(0)
-    >>> nothing = ImageAugmentation((1, 4, 4), rotation=0, scale=0, shear=0, shift=0, elastic=0)
-    >>> bool((nothing(images, generator) - images).abs().max() < 1e-5)
-    True
+    Args:
+        shape: Channels, height and width of an image.
+        rotation: Largest angle in degrees. Defaults to 15.
+        scale: Largest relative change of size. Defaults to 0.15.
+        shear: Largest shear slope. Defaults to 0.2.
+        shift: Largest displacement in pixels. Defaults to 2.
+        elastic: Standard deviation, in pixels, of displacements at 7 x 7 knots that are interpolated smoothly
+            (after Simard, Steinkraus & Platt 2003). Defaults to 1.
+        mirror: Whether half of the images are mirrored left to right. Defaults to False.
+
+    Example:
+        >>> images = torch.arange(16.0).reshape(1, 16)
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> nothing = ImageAugmentation((1, 4, 4), rotation=0, scale=0, shear=0, shift=0, elastic=0)
+        >>> bool((nothing(images, generator) - images).abs().max() < 1e-5)
+        True
     """
 
     shape: tuple[int, int, int]

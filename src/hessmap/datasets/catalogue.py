@@ -23,9 +23,10 @@ _XZ_MAGIC = b"\xfd7zXZ\x00"
 
 
 def data_folders() -> tuple[Path, ...]:
-    """The folders that may hold data sets, in the order they are searched.
+    """List the folders that may hold data sets, in the order in which they are searched.
 
-    ``HESSMAP_DATA`` if it is set, then the user's cache folder, then the folder of Debian's data packages.
+    Returns:
+        ``HESSMAP_DATA`` if it is set, then the user's cache folder, then the folder of Debian's data packages.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     given = os.environ.get(ENVIRONMENT_VARIABLE)
@@ -145,12 +146,19 @@ class ImageFiles:
 
 
 def available(verify: bool = False) -> tuple[DataSetStatus, ...]:
-    """Every data set with real data that hessmap knows, and whether this machine has it.
+    """List the data sets of real data, and whether this machine has their files.
 
-    >>> [status.name for status in available()]
-    ['digits', 'mnist', 'fashion_mnist', 'cifar10']
-    >>> available()[0].is_present
-    True
+    Args:
+        verify: Whether the checksums of the files are compared, which reads them. Defaults to False.
+
+    Returns:
+        One ``DataSetStatus`` per data set, in the order of the catalogue.
+
+    Example:
+        >>> [status.name for status in available()]
+        ['digits', 'mnist', 'fashion_mnist', 'cifar10']
+        >>> available()[0].is_present
+        True
     """
     digits = DataSetStatus(
         name="digits",

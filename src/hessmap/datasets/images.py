@@ -1,30 +1,40 @@
 """The data sets of images: digits (embedded), MNIST, Fashion-MNIST and CIFAR-10 (from their original files).
 
-All take the same options, applied in this order:
-
-- ``split`` is "train" or "test" (digits have no test part);
-- ``classes`` keeps some classes, relabelled 0, 1, ... in the order given;
-- ``num_samples`` takes the first ones, or with a ``seed`` that many at random (classes are not balanced);
-- ``side`` scales the images down to side x side by area means;
-- ``standardise`` centres and scales each feature (of training data; test data need the training statistics);
-- ``one_hot`` turns labels into float64 vectors.
+All take the same options, applied in this order: ``split``, ``classes``, ``num_samples`` with a ``seed`` (classes are
+not balanced), ``side``, ``standardise`` (test data need the training statistics: ``standardise(inputs, reference)``),
+``one_hot``. Files are read as they are published: IDX files and CIFAR's binary batches, compressed or not.
 """
 
 from __future__ import annotations
 
 import gzip
+import struct
 from collections.abc import Iterable, Iterator
+from math import prod
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.datasets import preprocessing
-from hessmap.datasets.catalogue import CIFAR10, FASHION_MNIST, MNIST, ImageFiles, Split, require_split
-from hessmap.datasets.data import Data
-from hessmap.datasets.image_files import labelled_images
+from hessmap.datasets.catalogue import (
+    CIFAR10,
+    ENVIRONMENT_VARIABLE,
+    FASHION_MNIST,
+    MNIST,
+    DataFile,
+    ImageFiles,
+    Split,
+    data_folders,
+    found_file,
+    require_split,
+    unpacked_bytes,
+)
+from hessmap.datasets.preprocessing import Data
 from hessmap.errors import (
+    DataFileError,
     InvalidInput,
     checked_count,
     checked_seed,
@@ -34,6 +44,128 @@ from hessmap.errors import (
     sentence,
     short_text,
 )
+
+Bytes = NDArray[np.uint8]
+
+_UNSIGNED_BYTE = 0x08  # the only IDX element type these data sets use
+
+
+def read_idx(content: bytes, num_dimensions: int, name: str) -> Bytes:
+    """The array of an IDX file: two zero bytes, type, dimension count, big-endian sizes, then the values.
+
+    >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]), 1, "labels").tolist()
+    [7, 8, 9]
+    """
+    expected = bytes([0, 0, _UNSIGNED_BYTE, num_dimensions])
+    if content[:4] != expected:
+        raise DataFileError(
+            sentence(
+                f"an IDX file of bytes in {num_dimensions} dimensions must begin with {expected.hex()}",
+                f"{name} begins with {content[:4].hex()}",
+                "It is another kind of file: fetch the original again",
+            )
+        )
+    start = 4 + 4 * num_dimensions
+    if len(content) < start:
+        raise DataFileError(sentence(f"{name} must have a header of {start} bytes", f"it holds {len(content)} bytes"))
+    shape = struct.unpack(f">{num_dimensions}I", content[4:start])
+    _check_size(name, f"a header that promises {'x'.join(map(str, shape))} values", start + prod(shape), content)
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def read_cifar_batch(content: bytes, name: str) -> tuple[Bytes, Bytes]:
+    """Images (n, 3, 32, 32) and labels (n,) of a CIFAR-10 batch: rows of one label byte and 3,072 pixels."""
+    row = 1 + 3 * 32 * 32
+    num_rows = max(1, round(len(content) / row))
+    _check_size(name, f"rows of {row} bytes, {num_rows} of them", num_rows * row, content)
+    rows = np.frombuffer(content, np.uint8).reshape(num_rows, row)
+    return rows[:, 1:].reshape(num_rows, 3, 32, 32), rows[:, 0]
+
+
+def check_labels(labels: Bytes, num_classes: int, name: str) -> None:
+    """Refuse labels outside of 0 .. num_classes - 1."""
+    if labels.size and int(labels.max()) >= num_classes:
+        raise DataFileError(
+            sentence(
+                f"labels must lie in 0..{num_classes - 1}",
+                f"{name} holds the label {int(labels.max())}",
+                "It is another data set or another kind of file",
+            )
+        )
+
+
+def _check_size(name: str, what: str, expected: int, content: bytes) -> None:
+    if len(content) != expected:
+        fault = "It was cut short" if len(content) < expected else "Something was appended to it"
+        raise DataFileError(
+            sentence(
+                f"{name} has {what}, so it must be {expected} bytes long",
+                f"it is {len(content)}",
+                f"{fault}: fetch the original again",
+            )
+        )
+
+
+def labelled_images(source: ImageFiles, split: Split) -> Iterator[tuple[Bytes, Bytes]]:
+    """Images (n, channels, height, width) and labels (n,), file by file, each checked before it is given.
+
+    The form is checked before the hash: a wrong form names its cause, a wrong hash does not.
+    """
+    require_split(split)
+    files = source.train if split == "train" else source.test
+    groups = [files] if source.format == "idx" else [(file,) for file in files]
+    for group in groups:
+        contents = [_content(source, file) for file in group]
+        if source.format == "idx":
+            images, labels = (
+                read_idx(contents[0], 3, group[0].stem)[:, None],
+                read_idx(contents[1], 1, group[1].stem),
+            )
+        else:
+            images, labels = read_cifar_batch(contents[0], group[0].stem)
+        num_samples = (source.num_train if split == "train" else source.num_test) // len(groups)
+        _check_count(source, group[0], len(images), num_samples)
+        _check_count(source, group[-1], len(labels), num_samples)
+        _check_shape(source, group[0], images)
+        check_labels(labels, source.num_classes, group[-1].stem)
+        for file, content in zip(group, contents, strict=True):
+            _check_original(source, file, content)
+        yield images, labels
+
+
+def _content(source: ImageFiles, file: DataFile) -> bytes:
+    path = found_file(source.folder, file.stem)
+    if path is None:
+        searched = ", ".join(str(parent / source.folder) for parent in data_folders())
+        raise DataFileError(
+            sentence(
+                f"{source.name} needs the file {file.stem} (plain, .gz or .xz)",
+                f"it is in none of {searched}",
+                f"{source.source}; put them there, or set {ENVIRONMENT_VARIABLE} to the folder that holds "
+                f"{source.folder}",
+            )
+        )
+    return unpacked_bytes(path)
+
+
+def _check_count(source: ImageFiles, file: DataFile, found: int, expected: int) -> None:
+    if found != expected:
+        must = f"{file.stem} of {source.name} must hold {expected} samples"
+        raise DataFileError(sentence(must, f"it holds {found}", source.source))
+
+
+def _check_shape(source: ImageFiles, file: DataFile, images: Bytes) -> None:
+    if images.shape[1:] != source.image_shape:
+        must = f"images of {source.name} must have (channels, height, width) = {source.image_shape}"
+        raise DataFileError(sentence(must, f"those of {file.stem} have {images.shape[1:]}", source.source))
+
+
+def _check_original(source: ImageFiles, file: DataFile, content: bytes) -> None:
+    if not file.is_original(content):
+        must = f"{file.stem} must be the published file of {source.name}"
+        got = f"{found_file(source.folder, file.stem)} has another SHA-256"
+        raise DataFileError(sentence(must, got, f"It is another data set or was changed. {source.source}"))
+
 
 _CHUNK = 4096  # images turned to float64 at a time, so that temporaries stay small beside the result
 
@@ -48,16 +180,32 @@ def digits(
     standardise: bool = False,
     seed: int | None = None,
 ) -> Data:
-    """The 1,797 digits of 8x8 pixels of Alpaydin & Kaynak (1998), embedded: (1797, 64) values k/16 in [0, 1].
+    """The 1,797 digits of 8 x 8 pixels of Alpaydin & Kaynak (1998), which come with hessmap.
 
-    Division by 16 is exact, so linear relations between pixels stay exact. Three pixels are zero in every
-    image: the second moment of the inputs has rank 61. There is no test part. Options: see the module.
+    Values are k / 16 in [0, 1]. Division by 16 is exact, so that linear relations between pixels stay exact. Three
+    pixels are zero in every image: the second moment of the inputs has rank 61.
 
-    >>> inputs, targets = digits()
-    >>> inputs.shape, targets.unique().tolist()
-    (torch.Size([1797, 64]), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
-    >>> torch.linalg.matrix_rank(inputs.T @ inputs).item()
-    61
+    Args:
+        num_samples: Number of samples. Defaults to all.
+        split: "train"; there is no test split.
+        classes: Labels to keep, relabelled 0, 1, .. in the order given. Defaults to all.
+        side: Side length in pixels to which images are scaled down by area means. Defaults to their own.
+        one_hot: Whether targets are one-hot rows in float64 instead of labels. Defaults to False.
+        standardise: Whether each pixel gets mean zero and variance one over the chosen samples. Defaults to False.
+        seed: Seed of a random choice of samples. Defaults to None: the first ones.
+
+    Returns:
+        Data: Inputs (num_samples, side^2) in float64 and labels, or one-hot rows.
+
+    Raises:
+        InvalidInput: If there are fewer samples than asked for, no such class, or the test split is asked for.
+
+    Example:
+        >>> inputs, targets = digits()
+        >>> inputs.shape, targets.unique().tolist()
+        (torch.Size([1797, 64]), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
+        >>> torch.linalg.matrix_rank(inputs.T @ inputs).item()
+        61
     """
     if isinstance(num_samples, str):  # as the other sets take their split
         got, remedy = f"got {num_samples!r}", "Give the split by name: digits(split='train')"
@@ -82,9 +230,25 @@ def mnist(
     standardise: bool = False,
     seed: int | None = None,
 ) -> Data:
-    """MNIST: 60,000 training and 10,000 test images of handwritten digits, 28x28, values k/255 in [0, 1].
+    """MNIST: 60,000 training and 10,000 test images of handwritten digits, 28 x 28 (LeCun et al. 1998).
 
-    LeCun, Bottou, Bengio & Haffner 1998. Options: see the module.
+    Values are k / 255 in [0, 1].
+
+    Args:
+        split: "train" or "test". Defaults to "train".
+        num_samples: Number of samples. Defaults to all.
+        classes: Labels to keep, relabelled 0, 1, .. in the order given. Defaults to all.
+        side: Side length in pixels to which images are scaled down by area means. Defaults to their own.
+        one_hot: Whether targets are one-hot rows in float64 instead of labels. Defaults to False.
+        standardise: Whether each pixel gets mean zero and variance one over the chosen samples. Defaults to False.
+        seed: Seed of a random choice of samples. Defaults to None: the first ones.
+
+    Returns:
+        Data: Inputs (num_samples, side^2) in float64 and labels, or one-hot rows.
+
+    Raises:
+        DataFileError: If the files are in none of ``data_folders()``.
+        InvalidInput: If there are fewer samples than asked for, or no such class.
     """
     return image_data(MNIST, split, num_samples, classes, side, False, one_hot, standardise, seed)
 
@@ -99,9 +263,25 @@ def fashion_mnist(
     standardise: bool = False,
     seed: int | None = None,
 ) -> Data:
-    """Fashion-MNIST: 60,000 training and 10,000 test images of clothing, 28x28, values k/255 in [0, 1].
+    """Fashion-MNIST: 60,000 training and 10,000 test images of clothing, 28 x 28 (Xiao, Rasul & Vollgraf 2017).
 
-    Xiao, Rasul & Vollgraf 2017. Options: see the module.
+    Values are k / 255 in [0, 1].
+
+    Args:
+        split: "train" or "test". Defaults to "train".
+        num_samples: Number of samples. Defaults to all.
+        classes: Labels to keep, relabelled 0, 1, .. in the order given. Defaults to all.
+        side: Side length in pixels to which images are scaled down by area means. Defaults to their own.
+        one_hot: Whether targets are one-hot rows in float64 instead of labels. Defaults to False.
+        standardise: Whether each pixel gets mean zero and variance one over the chosen samples. Defaults to False.
+        seed: Seed of a random choice of samples. Defaults to None: the first ones.
+
+    Returns:
+        Data: Inputs (num_samples, side^2) in float64 and labels, or one-hot rows.
+
+    Raises:
+        DataFileError: If the files are in none of ``data_folders()``.
+        InvalidInput: If there are fewer samples than asked for, or no such class.
     """
     return image_data(FASHION_MNIST, split, num_samples, classes, side, False, one_hot, standardise, seed)
 
@@ -117,10 +297,25 @@ def cifar10(
     standardise: bool = False,
     seed: int | None = None,
 ) -> Data:
-    """CIFAR-10: 50,000 training and 10,000 test photographs of ten things, 32x32, values in [0, 1].
+    """CIFAR-10: 50,000 training and 10,000 test images of ten classes, 32 x 32 (Krizhevsky 2009).
 
-    They are turned to gray unless ``grayscale=False``, so that the input dimension is side^2, as for the
-    other sets; in colour it is 3 side^2: red, then green, then blue. Krizhevsky 2009. Options: see the module.
+    Args:
+        split: "train" or "test". Defaults to "train".
+        num_samples: Number of samples. Defaults to all.
+        classes: Labels to keep, relabelled 0, 1, .. in the order given. Defaults to all.
+        side: Side length in pixels to which images are scaled down by area means. Defaults to their own.
+        grayscale: Whether colours become luminance; otherwise an image has its red, green and blue channels one
+            after the other. Defaults to True.
+        one_hot: Whether targets are one-hot rows in float64 instead of labels. Defaults to False.
+        standardise: Whether each pixel gets mean zero and variance one over the chosen samples. Defaults to False.
+        seed: Seed of a random choice of samples. Defaults to None: the first ones.
+
+    Returns:
+        Data: Inputs (num_samples, side^2), in colour (num_samples, 3 side^2), in [0, 1], and labels, or one-hot rows.
+
+    Raises:
+        DataFileError: If the files are in none of ``data_folders()``.
+        InvalidInput: If there are fewer samples than asked for, or no such class.
     """
     return image_data(CIFAR10, split, num_samples, classes, side, grayscale, one_hot, standardise, seed)
 

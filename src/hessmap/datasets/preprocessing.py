@@ -1,24 +1,49 @@
-"""What is done to data before they are used; nothing here changes its arguments."""
+"""Inputs and targets of a data set, and what is done to them before use; no function changes its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from hessmap.datasets.data import Data
 from hessmap.errors import checked_count, checked_seed, list_of, require
+
+
+class Data(NamedTuple):
+    """Inputs and targets of a data set, one row per sample.
+
+    Args:
+        inputs: Inputs (num_samples, input_dim), float64.
+        targets: Labels (num_samples,), int64, or target vectors (num_samples, output_dim), float64.
+
+    Example:
+        >>> import torch
+        >>> inputs, targets = Data(torch.zeros(2, 3), torch.tensor([0, 1]))
+    """
+
+    inputs: Tensor
+    targets: Tensor
+
 
 LUMA = (0.299, 0.587, 0.114)  # ITU-R BT.601, the weights of red, green and blue in every common image library
 
 
 def one_hot(labels: Tensor, num_classes: int | None = None) -> Tensor:
-    """Labels 0 .. num_classes - 1 as the rows of an identity matrix, float64.
+    """Labels as rows of an identity matrix.
 
-    >>> one_hot(torch.tensor([2, 0]))
-    tensor([[0., 0., 1.],
-            [1., 0., 0.]], dtype=torch.float64)
+    Args:
+        labels: Integer labels (num_samples,).
+        num_classes: Number of columns. Defaults to the largest label plus one.
+
+    Returns:
+        Tensor: Shape (num_samples, num_classes), float64.
+
+    Example:
+        >>> one_hot(torch.tensor([2, 0]))
+        tensor([[0., 0., 1.],
+                [1., 0., 0.]], dtype=torch.float64)
     """
     require(
         labels.ndim == 1 and not labels.is_floating_point(),
@@ -36,14 +61,20 @@ def one_hot(labels: Tensor, num_classes: int | None = None) -> Tensor:
 
 
 def standardise(inputs: Tensor, reference: Tensor | None = None) -> Tensor:
-    """Each feature minus its mean, over its standard deviation (dividing by n); constant features become 0.
+    """Subtract the mean of each feature and divide by its standard deviation (with divisor n).
 
-    Mean and deviation are those of ``reference``, by default of the inputs themselves: pass the training
-    inputs to standardise test inputs. A feature that is constant in the reference is only centred.
+    Args:
+        inputs: Inputs (num_samples, input_dim).
+        reference: Inputs whose means and deviations are used; pass the training inputs to standardise test inputs.
+            Defaults to ``inputs``. A feature that is constant in the reference is only centred.
 
-    >>> standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
-    tensor([[-1.,  0.],
-            [ 1.,  0.]])
+    Returns:
+        Tensor: The standardised inputs.
+
+    Example:
+        >>> standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]))
+        tensor([[-1.,  0.],
+                [ 1.,  0.]])
     """
     known = inputs if reference is None else reference
     # A constant feature is found exactly: its rounded mean may leave a spurious deviation of one ulp.
@@ -54,11 +85,22 @@ def standardise(inputs: Tensor, reference: Tensor | None = None) -> Tensor:
 
 
 def class_subset(data: Data, classes: Iterable[int]) -> Data:
-    """The samples of some classes, in their order, relabelled 0, 1, ... in the order that ``classes`` gives.
+    """Select the samples of some classes, in their order.
 
-    >>> class_subset(Data(torch.tensor([[5.0], [6.0], [7.0]]), torch.tensor([3, 1, 2])), (2, 3))
-    Data(inputs=tensor([[5.],
-            [7.]]), targets=tensor([1, 0]))
+    Args:
+        data: Inputs with integer labels.
+        classes: Labels to keep; they become 0, 1, .. in the order given.
+
+    Returns:
+        Data: The selected inputs with their new labels.
+
+    Raises:
+        InvalidInput: If targets are not labels, a class is repeated, or it has no sample.
+
+    Example:
+        >>> class_subset(Data(torch.tensor([[5.0], [6.0], [7.0]]), torch.tensor([3, 1, 2])), (2, 3))
+        Data(inputs=tensor([[5.],
+                [7.]]), targets=tensor([1, 0]))
     """
     wanted = [checked_count("a class", label, at_least=None) for label in list_of("classes", classes)]
     require(len(wanted) > 0, "classes must name at least one class", "got none")
@@ -72,10 +114,18 @@ def class_subset(data: Data, classes: Iterable[int]) -> Data:
 
 
 def two_halves(data: Data, num_classes: int = 10) -> Data:
-    """Two classes from many: label 0 for the lower half of the labels, 1 for the rest (of ten digits: 0-4 and 5-9).
+    """Merge classes into two: label 0 for the lower half of the labels, 1 for the others (digits 0-4 and 5-9).
 
-    >>> two_halves(Data(torch.zeros(4, 1), torch.tensor([0, 4, 5, 9]))).targets
-    tensor([0, 0, 1, 1])
+    Args:
+        data: Inputs with integer labels.
+        num_classes: Number of classes. Defaults to 10.
+
+    Returns:
+        Data: The same inputs with labels 0 and 1.
+
+    Example:
+        >>> two_halves(Data(torch.zeros(4, 1), torch.tensor([0, 4, 5, 9]))).targets
+        tensor([0, 0, 1, 1])
     """
     num_classes = checked_count("num_classes", num_classes, at_least=None)
     require(num_classes >= 2, "num_classes must be at least 2", f"got {num_classes}")
@@ -83,10 +133,19 @@ def two_halves(data: Data, num_classes: int = 10) -> Data:
 
 
 def random_labels(data: Data, num_classes: int | None = None, seed: int = 0) -> Data:
-    """The same inputs with labels drawn uniformly, whatever they were: no label can then be learnt, only remembered.
+    """Replace the labels by uniformly random ones, which can be memorised but not learnt.
 
-    >>> random_labels(Data(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 1])), seed=1).targets
-    tensor([1, 1, 0, 0, 1])
+    Args:
+        data: Inputs with any targets.
+        num_classes: Number of classes. Defaults to the largest label plus one.
+        seed: Seed of the random numbers. Defaults to 0.
+
+    Returns:
+        Data: The same inputs with random labels.
+
+    Example:
+        >>> random_labels(Data(torch.zeros(5, 1), torch.tensor([0, 0, 0, 0, 1])), seed=1).targets
+        tensor([1, 1, 0, 0, 1])
     """
     given = None if num_classes is None else checked_count("num_classes", num_classes, at_least=None)
     count = int(data.targets.max()) + 1 if given is None else given
@@ -96,12 +155,20 @@ def random_labels(data: Data, num_classes: int | None = None, seed: int = 0) -> 
 
 
 def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> Data:
-    """The first ``num_samples``, or with a seed that many drawn without replacement, in the order drawn.
+    """Take the first samples, or random ones without replacement.
 
-    All of them if ``num_samples`` is None (in shuffled order if there is a seed). Classes are not balanced.
+    Args:
+        data: Inputs and targets.
+        num_samples: Number of samples. None: all of them.
+        seed: Seed of a random choice, in the order drawn; classes are not balanced. Defaults to None: the first
+            samples in their order.
 
-    >>> subsample(Data(torch.arange(4.0)[:, None], torch.arange(4)), 2).targets
-    tensor([0, 1])
+    Returns:
+        Data: The chosen samples.
+
+    Example:
+        >>> subsample(Data(torch.arange(4.0)[:, None], torch.arange(4)), 2).targets
+        tensor([0, 1])
     """
     count = len(data.targets)
     wanted = count if num_samples is None else checked_count("num_samples", num_samples)
@@ -113,7 +180,14 @@ def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> D
 
 
 def grayscale(images: Tensor) -> Tensor:
-    """Images (..., 3, height, width) to (..., 1, height, width): 0.299 red + 0.587 green + 0.114 blue."""
+    """Convert colours to luminance, 0.299 red + 0.587 green + 0.114 blue.
+
+    Args:
+        images: Images (..., 3, height, width).
+
+    Returns:
+        Tensor: Images (..., 1, height, width).
+    """
     require(
         images.ndim >= 3 and images.shape[-3] == 3,
         "grayscale needs images of shape (..., 3, height, width)",
@@ -124,14 +198,22 @@ def grayscale(images: Tensor) -> Tensor:
 
 
 def downscale(images: Tensor, side: int) -> Tensor:
-    """Images (..., height, width) to (..., side, side), float64, by the mean over the area of each new pixel.
+    """Scale images down by the mean over the area of each new pixel.
 
-    A new pixel covers height/side x width/side old ones, which need not be whole: an old pixel counts by the
+    A new pixel covers height/side x width/side old ones, which need not be integers: an old pixel counts by the
     area that is covered. Areas are integers until one last division, so that means of bytes round once.
 
-    >>> downscale(torch.tensor([[0.0, 3.0, 6.0]] * 3), 2)
-    tensor([[1., 5.],
-            [1., 5.]], dtype=torch.float64)
+    Args:
+        images: Images (..., height, width).
+        side: New height and width, at most the old ones.
+
+    Returns:
+        Tensor: Images (..., side, side), float64.
+
+    Example:
+        >>> downscale(torch.tensor([[0.0, 3.0, 6.0]] * 3), 2)
+        tensor([[1., 5.],
+                [1., 5.]], dtype=torch.float64)
     """
     height, width = images.shape[-2:]
     side = checked_count("side", side, at_least=None)

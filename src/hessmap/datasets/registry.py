@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from hessmap.datasets.data import Data
 from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
+from hessmap.datasets.preprocessing import Data
 from hessmap.datasets.synthetic import dyadic, gaussian, gaussian_mixture, linear_teacher
 from hessmap.errors import InvalidInput, require_name, sentence, unknown_name
 
@@ -25,10 +25,21 @@ NAMES: tuple[str, ...] = tuple(_LOADERS)
 
 
 def by_name(name: str, **options: object) -> Data:
-    """The data set of this name with the options of its own function.
+    """Load a data set by its name.
 
-    >>> by_name("digits", num_samples=100).inputs.shape
-    torch.Size([100, 64])
+    Args:
+        name: Name of the data set's function in this package, such as "digits", "mnist" or "gaussian".
+        options: Keyword arguments of that function.
+
+    Returns:
+        Data: What the function returns.
+
+    Raises:
+        UnknownName: If there is no data set of this name.
+
+    Example:
+        >>> by_name("digits", num_samples=100).inputs.shape
+        torch.Size([100, 64])
     """
     require_name("data set", name, NAMES)
     signature = inspect.signature(_LOADERS[name])

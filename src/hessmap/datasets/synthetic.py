@@ -12,18 +12,28 @@ import torch
 from flint import nmod_mat
 from torch import Tensor
 
-from hessmap.datasets.data import Data
+from hessmap.datasets.preprocessing import Data
 from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, sentence
 
 
 def gaussian(num_samples: int, dim: int, output_dim: int = 1, seed: int = 0) -> Data:
-    """Inputs (num_samples, dim) and targets (num_samples, output_dim), all entries independent N(0, 1).
+    """Independent N(0, 1) inputs and targets.
 
-    Targets that know nothing of the inputs leave generic residuals, which rank formulas assume.
+    Targets that are independent of the inputs leave generic residuals, which rank formulas assume.
 
-    >>> inputs, targets = gaussian(5, 3, output_dim=2)
-    >>> inputs.shape, targets.shape
-    (torch.Size([5, 3]), torch.Size([5, 2]))
+    Args:
+        num_samples: Number of samples.
+        dim: Number of inputs.
+        output_dim: Number of targets per sample. Defaults to 1.
+        seed: Seed of the random numbers. Defaults to 0.
+
+    Returns:
+        Data: Inputs (num_samples, dim) and targets (num_samples, output_dim).
+
+    Example:
+        >>> inputs, targets = gaussian(5, 3, output_dim=2)
+        >>> inputs.shape, targets.shape
+        (torch.Size([5, 3]), torch.Size([5, 2]))
     """
     num_samples, dim, output_dim = _counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
     generator = _generator(seed)
@@ -32,12 +42,23 @@ def gaussian(num_samples: int, dim: int, output_dim: int = 1, seed: int = 0) -> 
 
 
 def gaussian_mixture(num_samples: int, dim: int, num_classes: int, separation: float = 3.0, seed: int = 0) -> Data:
-    """Each class c is N(mean_c, identity), with mean_c uniform on the sphere of radius ``separation``.
+    """Classes N(mean_c, identity), with mean_c uniform on a sphere.
 
-    Sample i belongs to class i mod num_classes, so that the classes are balanced to one sample.
+    Sample i belongs to class i mod num_classes, so that class sizes differ by at most one.
 
-    >>> gaussian_mixture(5, 2, num_classes=2).targets
-    tensor([0, 1, 0, 1, 0])
+    Args:
+        num_samples: Number of samples.
+        dim: Number of inputs.
+        num_classes: Number of classes.
+        separation: Radius of the sphere of the means. Defaults to 3.
+        seed: Seed of the random numbers. Defaults to 0.
+
+    Returns:
+        Data: Inputs (num_samples, dim) and labels.
+
+    Example:
+        >>> gaussian_mixture(5, 2, num_classes=2).targets
+        tensor([0, 1, 0, 1, 0])
     """
     num_samples, dim, num_classes = _counts(num_samples=num_samples, dim=dim, num_classes=num_classes)
     separation = _not_negative("separation", separation)
@@ -57,14 +78,26 @@ def linear_teacher(
     noise: float = 0.0,
     seed: int = 0,
 ) -> Data:
-    """Inputs N(0, 1); targets = teacher @ input + noise * N(0, 1), with a teacher of the given rank.
+    """N(0, 1) inputs with targets of a linear teacher of given rank, teacher @ input + noise * N(0, 1).
 
     The teacher is a product (output_dim, rank) (rank, dim) of N(0, 1) matrices over sqrt(rank * dim), so that
-    targets without noise have variance 1 on average over teachers. By default the rank is full.
+    targets without noise have variance 1 on average over teachers.
 
-    >>> inputs, targets = linear_teacher(50, 6, 4, rank=2)
-    >>> torch.linalg.matrix_rank(targets).item()
-    2
+    Args:
+        num_samples: Number of samples.
+        dim: Number of inputs.
+        output_dim: Number of targets per sample.
+        rank: Rank of the teacher. Defaults to full rank.
+        noise: Standard deviation of the noise. Defaults to 0.
+        seed: Seed of the random numbers. Defaults to 0.
+
+    Returns:
+        Data: Inputs (num_samples, dim) and targets (num_samples, output_dim).
+
+    Example:
+        >>> inputs, targets = linear_teacher(50, 6, 4, rank=2)
+        >>> torch.linalg.matrix_rank(targets).item()
+        2
     """
     num_samples, dim, output_dim = _counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
     full = min(dim, output_dim)
@@ -112,17 +145,33 @@ def dyadic(
     bits: int = 3,
     is_centred: bool = False,
 ) -> Data:
-    """Inputs of exactly the given rank over the rationals, full by default, and generic dyadic targets.
+    """Inputs of exactly the given rank over the rationals, and generic dyadic targets.
 
-    inputs = left @ right with factors (num_samples, rank) and (rank, dim) whose entries are uniform integers
-    in -2^bits .. 2^bits, times a power of two that brings the entries near 1. Both factors are redrawn until
-    their rank modulo a prime is full, which proves it full over the rationals. With ``is_centred`` every feature
-    sums to exactly zero over the samples, so that the rank is also the centred rank.
+    inputs = left @ right with factors (num_samples, rank) and (rank, dim) whose entries are uniform integers in
+    -2^bits .. 2^bits, times a power of two that brings the entries near 1. Both factors are redrawn until their
+    rank modulo a prime is full, which proves it full over the rationals.
 
-    >>> dyadic(3, 2, rank=1).inputs.tolist()
-    [[-0.5, 0.375], [-2.5, 1.875], [2.0, -1.5]]
-    >>> dyadic(6, 4, is_centred=True).inputs.sum(dim=0).tolist()
-    [0.0, 0.0, 0.0, 0.0]
+    Args:
+        num_samples: Number of samples.
+        dim: Number of inputs.
+        rank: Rank of the matrix of inputs. Defaults to full rank.
+        seed: Seed of the random numbers. Defaults to 0.
+        output_dim: Number of targets per sample. Defaults to 1.
+        bits: Bits of the factors' entries. Defaults to 3.
+        is_centred: Whether every input sums to exactly zero over the samples, so that the rank is also the centred
+            rank. Defaults to False.
+
+    Returns:
+        Data: Inputs (num_samples, dim) and targets (num_samples, output_dim).
+
+    Raises:
+        InvalidInput: If no matrix of these sizes has the rank.
+
+    Example:
+        >>> dyadic(3, 2, rank=1).inputs.tolist()
+        [[-0.5, 0.375], [-2.5, 1.875], [2.0, -1.5]]
+        >>> dyadic(6, 4, is_centred=True).inputs.sum(dim=0).tolist()
+        [0.0, 0.0, 0.0, 0.0]
     """
     given = {"num_samples": num_samples, "dim": dim, "output_dim": output_dim, "bits": bits}
     num_samples, dim, output_dim, bits = (checked_count(name, size, at_least=None) for name, size in given.items())
