@@ -36,10 +36,14 @@ from hessmap.linalg import Layout
 
 @dataclass(frozen=True, eq=False)
 class ExactFunction:
-    """A network in the field with its evaluation at the points.
+    """A network over GF(P) with its evaluation at the points.
 
-    ``num_ties`` units of the given points sit on a kink. ``is_moved`` are the points that were therefore replaced by
-    one beside them, ``is_on_kink`` those that sit on a kink even then: what is found there is no derivative.
+    Args:
+        chain: Affine layers and activations with weights in the field.
+        evaluation: Values and activation slopes at the points.
+        num_ties: Number of units that are on a kink at the given points.
+        is_moved: Points that were replaced by one beside them because a unit is on a kink there.
+        is_on_kink: Points where a unit is on a kink even after that: what is computed there is not a derivative.
     """
 
     chain: Chain[FieldArray]
@@ -66,7 +70,19 @@ class ExactFunction:
 
 
 def exact_function(function: NetworkFunction, field: PrimeField, seed: int = 0) -> ExactFunction:
-    """The function in the field, or a refusal that says what to use instead."""
+    """Evaluate a network over GF(P), without rounding.
+
+    Args:
+        function: The network and its points.
+        field: The prime field.
+        seed: Seed of the directions in which points on a kink are moved. Defaults to 0.
+
+    Returns:
+        ExactFunction: The network in the field, evaluated at the points.
+
+    Raises:
+        UnsupportedNetwork: If a layer has no exact form; the error names the layer and an alternative.
+    """
     chain = read_chain(function.model, Layout(()), tuple(function.inputs.shape[1:]))
     inputs = function.inputs.numpy().reshape(function.num_samples, -1)
     expected = function.outputs(function.inputs).numpy()

@@ -1,11 +1,9 @@
-"""The vector-Jacobian product of one layer, for a block of row vectors: one per output of every sample.
+"""Input-output Jacobians of all samples at once, or of one point as an operator.
 
-A block has the shape (samples, outputs, entries of what left the layer) and becomes (samples, outputs, entries of what
-entered it).
-
-The Jacobian of a sequence of layers as a product of matrices, for all samples of a batch and from the outputs.
-
-Input-output Jacobians of all samples at once, or of one point as an operator."""
+For a sequence of known layers the Jacobians of a batch are a product of matrices from the outputs: the vector-Jacobian
+product of a layer maps a block (samples, outputs, entries that leave the layer) to (samples, outputs, entries that
+enter it). For all other models they come from autograd.
+"""
 
 from __future__ import annotations
 
@@ -186,18 +184,33 @@ _CHUNK = 2**22
 
 
 def input_jacobians(function: NetworkFunction) -> Tensor:
-    """doutput/dinput of every sample, shape (num_samples, output_dim, input_dim)."""
+    """Compute doutput/dinput of every sample.
+
+    Args:
+        function: The network and its points.
+
+    Returns:
+        Tensor: Shape (num_samples, output_dim, input_dim), float64.
+
+    Raises:
+        TooLarge: If the Jacobians do not fit the memory.
+    """
     size = 8 * function.num_samples * function.output_dim * function.input_dim
     require_memory("the input Jacobians", 2 * size, "Use fewer samples, or function_rank, which keeps singular values")
     return torch.cat([part for part, _ in jacobian_chunks(function)])
 
 
 def jacobian_chunks(function: NetworkFunction) -> Iterator[tuple[Tensor, str]]:
-    """The Jacobians of some samples after another, and the method.
+    """Compute input Jacobians of a few samples after another.
 
-    "layers": for sequences of linear, convolution, pooling, reshaping and elementwise layers, a product of matrices
-    from the outputs, checked against automatic differentiation of one random combination. "vjp" or "jvp": automatic
-    differentiation, vectorised over the outputs or the inputs, whichever are fewer.
+    Args:
+        function: The network and its points.
+
+    Returns:
+        Pairs of Jacobians (samples, output_dim, input_dim) and method. "layers": for sequences of linear,
+        convolution, pooling, reshaping and elementwise layers, a product of matrices from the outputs, compared
+        with autograd on one random combination. "vjp" or "jvp": autograd, vectorised over the outputs or the
+        inputs, whichever are fewer.
     """
     products = LayerProducts.of(function)
     if products is not None and not _agrees(function, products):
@@ -259,14 +272,18 @@ def _forward(function: NetworkFunction, inputs: Tensor) -> Tensor:
 
 
 class JacobianGram(SymmetricOperator):
-    """J J^T or J^T J of one point, whichever is smaller: its eigenvalues are the squared singular values of J.
+    """J J^T or J^T J of one point, whichever is smaller, for Jacobians that are too large to be stored.
 
-    For Jacobians that are too large to be stored.
+    Its eigenvalues are the squared singular values of J.
+
+    Args:
+        function: The network and its points.
+        index: Index of the point.
     """
 
-    def __init__(self, function: NetworkFunction, place: int) -> None:
+    def __init__(self, function: NetworkFunction, index: int) -> None:
         self.function = function
-        self.point = function.inputs[place]
+        self.point = function.inputs[index]
         self.is_by_outputs = function.output_dim <= function.input_dim
 
     @property

@@ -52,7 +52,15 @@ def is_on_kink(function: NetworkFunction, seed: int = 0) -> Tensor:
 
 
 def function_off_kinks(function: NetworkFunction, seed: int = 0) -> tuple[NetworkFunction, int]:
-    """The same function at the same points, but for those on a kink, which are moved beside it; and their number."""
+    """Move points that are on a kink of a function beside it, and keep all others.
+
+    Args:
+        function: The network and its points.
+        seed: Seed of the directions. Defaults to 0.
+
+    Returns:
+        The function at the new points, and the number of points that were moved.
+    """
     found = is_on_kink(function, seed)
     if not found.any():
         return function, 0

@@ -28,14 +28,20 @@ _RULES = Rules("a sequence of layers is a tree of nn.Sequentials", "Its Jacobian
 
 
 def plain_layers(model: nn.Module) -> tuple[nn.Module, ...]:
-    """The layers that a model applies one after another, each to all that the one before it gave; none if it is not
-    certain that it does nothing else.
+    """The layers that a model applies one after another, each to everything that the one before it returned.
 
-    Only modules of torch and of this library count, of that very type and without children: a module of another's,
-    also a subclass of nn.Linear, may keep what it was given for a later one.
+    Only exact types of torch and of this library without children count: any other module, also a subclass of
+    nn.Linear, may keep its inputs for a later one.
 
-    >>> [type(layer).__name__ for layer in plain_layers(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())))]
-    ['Linear', 'ReLU']
+    Args:
+        model: The model.
+
+    Returns:
+        The layers; none if the model may do something else.
+
+    Example:
+        >>> [type(layer).__name__ for layer in plain_layers(nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU())))]
+        ['Linear', 'ReLU']
     """
     try:
         layers = tuple(layer for _, layer in sequential_layers(model, _RULES))
@@ -51,10 +57,22 @@ def _is_plain(layer: nn.Module) -> bool:
 
 
 class NetworkFunction:
-    """A float64 copy of a model with fixed weights, and the samples: a map from inputs to vectors of outputs.
+    """A float64 copy of a model with fixed weights, and samples: a map from inputs to vectors of outputs.
 
-    ``notes`` says in words whatever was done to the model, and how often a slower method was used because a faster one
-    failed (``fallbacks``).
+    Args:
+        model: Any module that maps a batch of inputs to one vector per sample. It is copied and not changed.
+        inputs: At least two samples, a tensor or an array.
+
+    Attributes:
+        model: The copy.
+        inputs: The samples in float64, on the host.
+        output_dim: Number of outputs.
+        fallbacks: How often a slower method was used because a faster one failed.
+        notes: What was done to the model, and the fallbacks, in words.
+
+    Raises:
+        InvalidInput: If the inputs are not finite or do not fit the model, or outputs are not finite vectors.
+        NotReproducible: If the model is random, or its samples depend on each other.
     """
 
     def __init__(self, model: nn.Module, inputs: Any) -> None:

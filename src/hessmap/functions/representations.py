@@ -15,9 +15,15 @@ from hessmap.problem import LayerCall, Recorder
 
 @dataclass(frozen=True, eq=False)
 class Representation:
-    """One use of a weight: what entered, the pre-activations, what the next weight saw (the outputs, for the last).
+    """One use of a weight in a forward pass. All tensors have the samples as rows.
 
-    All have the samples as rows. ``weight`` is a matrix, a row per output unit or channel.
+    Args:
+        name: Name of the layer.
+        weight: The weight as a matrix, one row per output unit or channel.
+        bias: The bias, or None.
+        entering: Inputs of the layer.
+        before: Pre-activations, the outputs of the layer.
+        after: Inputs of the next weight; for the last one the outputs of the network.
     """
 
     name: str
@@ -30,7 +36,18 @@ class Representation:
 
 @torch.no_grad()
 def representations(function: NetworkFunction) -> list[Representation]:
-    """The linear maps and convolutions of a forward pass, in order; refused if there is none."""
+    """The linear maps and convolutions of a forward pass, with what enters and leaves them.
+
+    Args:
+        function: The network and its points.
+
+    Returns:
+        One ``Representation`` per use of a weight, in the order of the pass.
+
+    Raises:
+        UnsupportedNetwork: If no linear map or convolution has the samples as rows.
+        InvalidInput: If activations are not finite.
+    """
     parameters = dict(function.model.named_parameters())
     layers = _LayerValues()
     with Recorder(parameters, layers).reading():
@@ -72,12 +89,26 @@ class _LayerValues:
 
 
 def is_chain(function: NetworkFunction) -> bool:
-    """Whether the function passes through every representation alone: layers one after another, and nothing else."""
+    """Check whether a function is a sequence of layers, so that it passes through every representation alone.
+
+    Args:
+        function: The network and its points.
+
+    Returns:
+        True if the model applies at least two known layers one after another and nothing else.
+    """
     return len(plain_layers(function.model)) > 1
 
 
 def affine_layers(model: nn.Module) -> list[nn.Linear] | None:
-    """The linear layers of a fully connected network whose activations have slopes of at most 1; None for others."""
+    """The linear layers of a fully connected network whose activations are contractions.
+
+    Args:
+        model: The model.
+
+    Returns:
+        The layers in order; None if the model has other layers, or an activation whose slope may exceed 1.
+    """
     layers = plain_layers(model)
     linear = [layer for layer in layers if isinstance(layer, nn.Linear) and type(layer) is nn.Linear]
     is_fine = all(_is_contraction(layer) for layer in layers if type(layer) is not nn.Linear)

@@ -131,10 +131,21 @@ def checked_labels(targets: Tensor, num_classes: int, ignored: int | None = None
 def output_roots(
     loss: Loss, outputs: Tensor, targets: Tensor, weights: Tensor, *, fewest: bool = True
 ) -> tuple[Tensor, Tensor | None]:
-    """Rows (samples, rank, output_dim) and signs with rows^T signs rows = weight * d2 loss / dout2.
+    """Factor the weighted Hessians of a loss in the outputs.
 
-    The triangle of a QR decomposition of the root has a zero last row where the Hessian has a kernel, as softmax has;
-    without ``fewest`` that row is not worth the decomposition.
+    The triangle of a QR decomposition of the factor has a zero last row where the Hessian has a kernel, as softmax
+    has; that row is dropped.
+
+    Args:
+        loss: The loss.
+        outputs: Outputs (samples, output_dim).
+        targets: Prepared targets.
+        weights: Weights of the samples.
+        fewest: Whether negligible rows are dropped, at the cost of the decomposition. Defaults to True.
+
+    Returns:
+        Rows (samples, rank, output_dim), and signs (samples, rank) or None for all positive, with
+        rows^T signs rows = weight * d2loss/doutput2.
     """
     try:
         root = loss.hessian_factor(outputs, targets)
@@ -150,4 +161,12 @@ def output_roots(
 
 
 def signs_of(values: Tensor) -> Tensor:
+    """The signs of values, 1 for zero.
+
+    Args:
+        values: A tensor.
+
+    Returns:
+        Tensor: 1 or -1, in the dtype of the values.
+    """
     return torch.where(values < 0, -1.0, 1.0).to(values.dtype)

@@ -112,11 +112,17 @@ IGNORED = -100  # torch's
 
 
 class CrossEntropy(Loss):
-    """-sum_c share_c log softmax(output)_c, where the shares of a label are one for its class and zero for others.
+    """Softmax cross-entropy, -sum_c share_c log softmax(output)_c.
 
-    ``class_weights`` and ``label_smoothing`` as in ``nn.CrossEntropyLoss``; samples (or positions) with the label
-    ``ignore_index`` do not count. ``class_axis`` is the axis of the classes where a sample has outputs at several
-    positions: 1, or -1; None has the shape of the targets tell it.
+    The shares of a label are one for its class and zero for the others, before weights and smoothing.
+
+    Args:
+        class_weights: Weight of each class, as in ``nn.CrossEntropyLoss``. Defaults to equal weights.
+        ignore_index: Label of samples (or positions) that do not count. Defaults to -100.
+        label_smoothing: Part of the shares that is spread over all classes. Defaults to 0.
+        class_axis: Axis of the classes where a sample has outputs at several positions: 1 or -1. Defaults to what
+            the shape of the targets determines.
+        takes_distributions: Whether real targets are distributions over the classes. Defaults to False.
     """
 
     name = "cross_entropy"

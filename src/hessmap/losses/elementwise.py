@@ -1,6 +1,4 @@
-"""The logarithm of the hyperbolic cosine of the residual, summed over the outputs.
-
-Half the squared distance."""
+"""Losses that are sums over the outputs: half the squared distance, and log cosh of the residual."""
 
 from __future__ import annotations
 
@@ -16,7 +14,9 @@ from hessmap.losses.positions import over_positions
 class LogCosh(Loss):
     """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones.
 
-    At several positions it is summed over ``class_axis`` (the last one), and averaged over the positions.
+    Args:
+        class_axis: Axis that is summed over where a sample has outputs at several positions; positions are
+            averaged. Defaults to the last one.
     """
 
     name = "log_cosh"
@@ -57,9 +57,11 @@ class LogCosh(Loss):
 
 
 class Squared(Loss):
-    """1/2 ||output - target||^2; integer labels are taken as one-hot.
+    """Half the squared distance, 1/2 ||output - target||^2; integer labels are taken as one-hot.
 
-    At several positions the squares are summed over ``class_axis`` (the last one), and averaged over the positions.
+    Args:
+        class_axis: Axis that is summed over where a sample has outputs at several positions; positions are
+            averaged. Defaults to the last one.
     """
 
     name = "squared"

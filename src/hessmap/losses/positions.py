@@ -15,10 +15,15 @@ class PositionLoss(Loss):
     """The sum over the positions of a sample of a loss of vectors; the weight of a sample is that of its positions.
 
     So the risk is the mean over all positions of the data that count, however they are spread over the samples.
-    Outputs are (num_samples, positions * num_outputs), with the outputs of a position side by side or, where
-    ``channels_first``, far apart. Prepared targets are (num_samples, positions) or (num_samples, positions,
-    num_outputs). All samples of a batch have the same number of positions, another batch may have more. With a
-    ``last_label`` the label of a position is the one after its own, and this one for the last.
+    Outputs are (num_samples, positions * num_outputs), prepared targets (num_samples, positions) or (num_samples,
+    positions, num_outputs). All samples of a batch have the same number of positions, another batch may have more.
+
+    Args:
+        base: The loss of one position.
+        num_outputs: Outputs of a position.
+        channels_first: Whether the axis of the outputs comes before those of the positions.
+        last_label: Label of the last position of shifted labels, where the label of a position is the one after its
+            own. Defaults to None: labels are not shifted.
     """
 
     factor_is_minimal = True

@@ -1,11 +1,8 @@
-"""A loss from what a user passes for one.
+"""A loss from what a user passes for one: a name, a module or function of torch, a function of the user.
 
-Labels that stand one place after the output that is to predict them, as causal language models have them.
-
-The loss that a model computes itself, as those of Hugging Face do when they are called with labels.
-
-It is recognised by its value: where a loss that is known gives the same number on several batches, that one is used
-and all Hessians exist. Else the risk is the mean of the model's own loss over the samples, and only its own Hessian.
+A loss that a model computes itself, as those of Hugging Face do when they are called with labels, is recognised by its
+value: if a known loss has the same value on several batches, that one is used and all Hessians exist. Otherwise the
+risk is the mean of the model's own loss over the samples, and only the loss Hessian exists.
 """
 
 from __future__ import annotations
@@ -45,12 +42,24 @@ AnyLoss = str | Loss | nn.Module | PerSample
 
 
 def as_loss(loss: AnyLoss, class_axis: int | None = None) -> Loss:
-    """A loss from its name, a torch loss module, or a function (outputs, targets) -> one value per sample.
+    """Convert what a user passes for a loss.
 
-    ``class_axis`` is for outputs at several positions: 1 or -1.
+    Args:
+        loss: A name ("squared", "cross_entropy", "log_cosh", "mse", "l1", "bce"), a loss module or function of
+            torch, or a function (outputs, targets) that returns one value per sample.
+        class_axis: Axis of the classes for outputs at several positions: 1 or -1. Defaults to what the shape of the
+            targets determines.
 
-    >>> as_loss("squared").name
-    'squared'
+    Returns:
+        Loss: Value, gradient and Hessian in the outputs.
+
+    Raises:
+        UnknownName: If there is no loss of this name.
+        InvalidInput: If it is a class instead of an object, or ``class_axis`` is given for a loss without classes.
+
+    Example:
+        >>> as_loss("squared").name
+        'squared'
     """
     found = _loss(loss)
     if class_axis is None:
@@ -84,18 +93,35 @@ def _loss(loss: AnyLoss) -> Loss:
 
 
 def is_torch_function(loss: object) -> bool:
-    """Whether it is a loss of ``torch.nn.functional`` that is taken for its module."""
+    """Check for a loss of ``torch.nn.functional`` that is treated as its module.
+
+    Args:
+        loss: Any object.
+
+    Returns:
+        True for ``F.mse_loss``, ``F.cross_entropy`` and the like.
+    """
     return any(loss is function for function, _ in _FUNCTIONS)
 
 
 def next_token(loss: AnyLoss = "cross_entropy") -> CrossEntropy:
-    """Cross-entropy of output t with label t + 1: the labels are the tokens of the inputs themselves.
+    """Cross-entropy of output t with label t + 1, where the labels are the tokens of the inputs themselves.
 
-    The first label is never asked for and the last output answers nothing, so a sample of T tokens counts T - 1; labels
-    that are ``ignore_index`` (-100) count not at all. Outputs are (samples, tokens, classes).
+    The first label and the last output are unused, so that a sample of T tokens counts T - 1 times; labels that are
+    ``ignore_index`` (-100) do not count. Outputs are (samples, tokens, classes).
 
-    >>> next_token().name
-    'next-token cross_entropy'
+    Args:
+        loss: A cross-entropy, by name or as a module of torch. Defaults to "cross_entropy".
+
+    Returns:
+        CrossEntropy: The loss with shifted labels.
+
+    Raises:
+        InvalidInput: If it is another loss.
+
+    Example:
+        >>> next_token().name
+        'next-token cross_entropy'
     """
     base = as_loss(loss)
     if not isinstance(base, CrossEntropy):
@@ -111,7 +137,13 @@ _SAME = 1e-5  # relative: Hugging Face takes the loss of a float64 model in floa
 
 
 class LabelledCall(NamedTuple):
-    """A model called with its labels: what it gave out, its loss, and the labels."""
+    """A model called with its labels.
+
+    Args:
+        outputs: The main output of the model.
+        loss: The loss that the model computed.
+        labels: The labels.
+    """
 
     outputs: Tensor
     loss: Tensor
@@ -134,14 +166,26 @@ class ModelLoss(Loss):
 
 
 class ObjectiveLoss(ModelLoss):
-    """The outputs are the values of an objective on whole batches."""
+    """The loss of a problem whose outputs are the values of an objective on whole batches.
+
+    Args:
+        name: Name of the objective.
+        is_sum: Whether the risk is the sum over batches instead of their mean. Defaults to False.
+    """
 
     def __init__(self, name: str, is_sum: bool = False) -> None:
         self.name, self.is_sum = name, is_sum
 
 
 def recognised_loss(calls: Sequence[LabelledCall]) -> Loss | None:
-    """The first known loss whose value is the model's own on all of some batches; None if there is none."""
+    """Recognise a model's own loss by its value.
+
+    Args:
+        calls: Calls of the model on several batches.
+
+    Returns:
+        The first known loss that has the same value on all batches; None if there is none.
+    """
     is_elementwise = all(call.labels.numel() == call.outputs.numel() for call in calls)
     return next((loss for loss in _candidates(is_elementwise) if all(_is_same(loss, call) for call in calls)), None)
 
@@ -176,7 +220,15 @@ def _is_same(loss: Loss, call: LabelledCall) -> bool:
 
 
 def require_parts(loss: Loss, what: str) -> None:
-    """Raise unless a loss says how it depends on the outputs."""
+    """Raise unless a loss is a known function of the outputs, so that H_L = H_o + H_f is defined.
+
+    Args:
+        loss: The loss of a problem.
+        what: What was asked for, in words for the error.
+
+    Raises:
+        InvalidInput: If the outputs are the losses themselves (a model's own loss, or an objective).
+    """
     if isinstance(loss, ObjectiveLoss):
         must = f"{what} is not defined for this objective"
         got = f"'{loss.name}' is not a loss of the outputs and targets of single samples"

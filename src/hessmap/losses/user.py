@@ -19,7 +19,12 @@ _SMALL = 64  # outputs up to which the Hessian of the loss in them is written do
 
 
 class FunctionLoss(Loss):
-    """A user's ``function(outputs, targets) -> one value per sample``, where no sample looks at another."""
+    """A user's ``function(outputs, targets)`` that returns one value per sample, differentiated by autograd.
+
+    Args:
+        function: The function. The value of a sample must not depend on other samples.
+        name: Name of the loss. Defaults to that of the function.
+    """
 
     def __init__(self, function: PerSample, name: str | None = None) -> None:
         self.function = function
@@ -86,8 +91,11 @@ class FunctionLoss(Loss):
 
 
 class ModuleLoss(FunctionLoss):
-    """A torch loss module. Its ``reduction="mean"`` becomes our mean over samples, with torch's denominator:
-    elements within a sample are averaged, ignored labels do not count, class weights are normalised."""
+    """A loss module of torch with its options, evaluated per sample and differentiated by autograd.
+
+    Args:
+        module: The module. It is copied; its ``reduction`` decides whether the risk is a mean or a sum.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         reduction = getattr(module, "reduction", None)

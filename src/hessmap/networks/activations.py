@@ -71,15 +71,19 @@ OTHER_ELEMENTWISE: tuple[ActivationKind, ...] = (
 
 @dataclass(frozen=True, init=False)
 class Polynomial:
-    """The activation sum_k coefficients[k] * x^k, coefficients ascending and exact in float64.
+    """The activation sum_k coefficients[k] * x^k.
 
     Zeros of highest order are dropped, so that equal functions are equal objects.
 
-    >>> quadratic = Polynomial((0, 1, 0.5))
-    >>> str(quadratic), quadratic.degree
-    ('polynomial(0,1,0.5)', 2)
-    >>> Polynomial.parse("polynomial(0, 1, 0.5, 0)") == quadratic
-    True
+    Args:
+        coefficients: Coefficients in ascending order, exact in float64.
+
+    Example:
+        >>> quadratic = Polynomial((0, 1, 0.5))
+        >>> str(quadratic), quadratic.degree
+        ('polynomial(0,1,0.5)', 2)
+        >>> Polynomial.parse("polynomial(0, 1, 0.5, 0)") == quadratic
+        True
     """
 
     coefficients: tuple[float, ...]

@@ -12,16 +12,26 @@ Architecture = FullyConnected | Convolutional | ImageConvolutional | LocallyConn
 
 
 def parse_network(text: str) -> Architecture:
-    """The network of any kind that a text names as ``str`` prints it.
+    """Read an architecture of any kind from the text that ``str`` prints of it.
 
-    >>> parse_network("64-30-10 relu")
-    FullyConnected(widths=(64, 30, 10), bias=False, activation='relu')
-    >>> print(parse_network("conv-1x20-8x3-16x3-10"), "|", parse_network("local-5x4-3-10 shared"))
-    conv-1x20-8x3-16x3-10 | local-5x4-3-10 shared
-    >>> parse_network("conv-3x32x32-16x3x3-10").input_size
-    (32, 32)
-    >>> print(parse_network("attention-16-4-8 causal"), "|", parse_network("residual-8x3/2"))
-    attention-16-4-8 causal | residual-8x3/2
+    Args:
+        text: For example "64-30-10 relu", "conv-1x20-8x3-16x3-10" or "attention-16-4-8 causal".
+
+    Returns:
+        The architecture.
+
+    Raises:
+        InvalidInput: If the text is not that of an architecture.
+
+    Example:
+        >>> parse_network("64-30-10 relu")
+        FullyConnected(widths=(64, 30, 10), bias=False, activation='relu')
+        >>> print(parse_network("conv-1x20-8x3-16x3-10"), "|", parse_network("local-5x4-3-10 shared"))
+        conv-1x20-8x3-16x3-10 | local-5x4-3-10 shared
+        >>> parse_network("conv-3x32x32-16x3x3-10").input_size
+        (32, 32)
+        >>> print(parse_network("attention-16-4-8 causal"), "|", parse_network("residual-8x3/2"))
+        attention-16-4-8 causal | residual-8x3/2
     """
     start = text.lstrip() if isinstance(text, str) else ""
     if start.startswith("conv"):

@@ -10,12 +10,24 @@ from hessmap.networks.activations import ACTIVATIONS, Activation
 
 
 def checked_counts(name: str, values: object, at_least: int = 1) -> tuple[int, ...]:
-    """A tuple of plain integers; errors name the index of the invalid one.
+    """Convert to a tuple of integers.
 
-    >>> checked_counts("kernels", [3, 0])
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.InvalidInput: kernels[1] must be an integer of at least 1; got 0.
+    Args:
+        name: Name of the argument, for errors.
+        values: An iterable of integers.
+        at_least: Smallest value allowed. Defaults to 1.
+
+    Returns:
+        The integers.
+
+    Raises:
+        InvalidInput: If a value is not an integer or too small; the error names its index.
+
+    Example:
+        >>> checked_counts("kernels", [3, 0])
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.InvalidInput: kernels[1] must be an integer of at least 1; got 0.
     """
     is_sequence = isinstance(values, Iterable) and not isinstance(values, str)
     require(is_sequence, f"{name} must be a sequence of integers", f"got {values!r}", "Give for example (3, 3)")

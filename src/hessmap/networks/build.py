@@ -70,15 +70,22 @@ def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, init: str, generator: t
     in torch), the entries of the weight are independent and
 
     - "gaussian": N(0, 1 / fan_in);
-    - "uniform": U(-b, b), b = 1 / sqrt(fan_in), the law of ``nn.Linear`` itself;
+    - "uniform": U(-b, b), b = 1 / sqrt(fan_in), the distribution of ``nn.Linear`` itself;
     - "glorot": U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot & Bengio 2010);
     - "kaiming": N(0, 2 / fan_in) (He et al. 2015);
     - "orthogonal": Haar-distributed orthonormal rows or columns, whichever are fewer (Saxe et al. 2014); of a
       convolution, those of each group's matrix (filters, fan_in).
 
-    The entries of a bias follow U(-b, b), b = 1 / sqrt(fan_in), under "uniform" (the law of ``nn.Linear``)
-    and N(0, 1 / fan_in) under all others: never zero, because rank formulas speak of generic parameters and
-    a zero bias is not generic.
+    The entries of a bias follow U(-b, b), b = 1 / sqrt(fan_in), under "uniform" and N(0, 1 / fan_in) under all
+    others: never zero, because rank formulas assume generic parameters, which a zero bias is not.
+
+    Args:
+        layer: The layer to fill.
+        init: One of the names above.
+        generator: Generator of the random numbers.
+
+    Raises:
+        UnknownName: If there is no initialisation of this name.
     """
     is_layer = isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)
     require(is_layer, "a linear or convolutional layer can be initialised", f"got a {type(layer).__name__}")
@@ -181,15 +188,20 @@ def real_format(dtype: object) -> torch.dtype:
 
 
 class AttentionModule(nn.Module):
-    """The layer that ``architecture`` describes; ``temperature`` is None for linear attention.
+    """One layer of self-attention as a torch module, linear or with softmax.
 
     Weights have the names and orientation of ``nn.MultiheadAttention``: rows are outputs, heads one after another. A
     merged query and key has the rows of head i in i * width .. (i + 1) * width of ``qk_proj_weight``.
 
-    >>> model = SelfAttention(3, 2).build(seed=0)
-    >>> tokens = torch.ones(5, 4, 3, dtype=torch.float64)
-    >>> model(tokens).shape
-    torch.Size([5, 4, 2])
+    Args:
+        architecture: Sizes and options of the layer.
+        temperature: Divisor of the scores before the softmax. Defaults to None: linear attention, without softmax.
+
+    Example:
+        >>> model = SelfAttention(3, 2).build(seed=0)
+        >>> tokens = torch.ones(5, 4, 3, dtype=torch.float64)
+        >>> model(tokens).shape
+        torch.Size([5, 4, 2])
     """
 
     q_proj_weight: nn.Parameter | None
@@ -272,9 +284,15 @@ def build_self_attention(
 class ResidualBlock(nn.Module):
     """x + up(activation(down(x))); without ``up``, x + activation(down(x)).
 
-    >>> block = ResidualBlock(nn.Linear(3, 2, bias=False), nn.Identity(), nn.Linear(2, 3, bias=False))
-    >>> block(torch.zeros(4, 3)).shape
-    torch.Size([4, 3])
+    Args:
+        down: The first layer.
+        activation: The activation after it.
+        up: The second layer. Defaults to None: the block has one layer.
+
+    Example:
+        >>> block = ResidualBlock(nn.Linear(3, 2, bias=False), nn.Identity(), nn.Linear(2, 3, bias=False))
+        >>> block(torch.zeros(4, 3)).shape
+        torch.Size([4, 3])
     """
 
     def __init__(self, down: nn.Module, activation: nn.Module, up: nn.Module | None = None) -> None:

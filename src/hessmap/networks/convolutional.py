@@ -209,20 +209,30 @@ _IMAGE_MEANING = (
 
 @dataclass(frozen=True, init=False)
 class ImageConvolutional(Convolutions):
-    """Convolutions over images of ``channels[0]`` channels and ``input_size`` pixels, then one dense layer.
+    """Convolutions over images, then one dense layer.
 
-    Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, an integer for a square or (height, width),
-    and has stride ``strides[l - 1]`` (default 1) and ``paddings[l - 1]`` zeros (default 0) on every side; the
-    activation follows each of them. ``bias`` holds for every layer, or says for each layer whether it has one, the
-    dense one last. Inputs are flat, (num_samples, channels[0] * height * width), channel by channel and row by row.
+    The activation follows each convolution. Inputs are flat, (num_samples, channels[0] * height * width), channel by
+    channel and row by row.
 
-    >>> net = ImageConvolutional((8, 6), channels=(1, 4, 5), kernels=(3, (2, 3)), strides=(1, 2), outputs=10)
-    >>> print(net)
-    conv-1x8x6-4x3x3-5x2x3/2-10
-    >>> net.sizes, net.positions, net.num_parameters
-    (((8, 6), (6, 4), (3, 1)), (48, 24, 3), 306)
-    >>> [name for name, _ in ImageConvolutional(4, (1, 2), (2,)).build(seed=0).named_parameters()]
-    ['1.weight', '4.weight']
+    Args:
+        input_size: Height and width of an image, or one integer for a square.
+        channels: Channels of the input, then filters of each convolution. Defaults to (1, 8, 16).
+        kernels: Size of each kernel, an integer for a square or (height, width). Defaults to (3, 3), two squares.
+        strides: Stride of each convolution. Defaults to 1.
+        outputs: Number of outputs of the dense layer. Defaults to 10.
+        bias: Whether layers have a bias: one value for all layers, or one per layer, the dense one last. Defaults to
+            False.
+        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,..)" or a ``Polynomial``. Defaults to "identity".
+        paddings: Zeros on every side, for each convolution. Defaults to 0.
+
+    Example:
+        >>> net = ImageConvolutional((8, 6), channels=(1, 4, 5), kernels=(3, (2, 3)), strides=(1, 2), outputs=10)
+        >>> print(net)
+        conv-1x8x6-4x3x3-5x2x3/2-10
+        >>> net.sizes, net.positions, net.num_parameters
+        (((8, 6), (6, 4), (3, 1)), (48, 24, 3), 306)
+        >>> [name for name, _ in ImageConvolutional(4, (1, 2), (2,)).build(seed=0).named_parameters()]
+        ['1.weight', '4.weight']
     """
 
     input_size: Pair
@@ -297,20 +307,30 @@ _MEANING = (
 
 @dataclass(frozen=True, init=False)
 class Convolutional(Convolutions):
-    """Convolutions over inputs of ``channels[0]`` channels and ``input_length`` positions, then one dense layer.
+    """Convolutions over one-dimensional inputs, then one dense layer.
 
-    Convolution l has ``channels[l]`` filters of ``kernels[l - 1]`` taps, has stride ``strides[l - 1]`` (default 1) and
-    ``paddings[l - 1]`` zeros (default 0) on either side; the activation follows each of them. ``bias`` holds for
-    every layer, or says for each layer whether it has one, the dense one last. Inputs are flat,
-    (num_samples, channels[0] * input_length), channel by channel.
+    The activation follows each convolution. Inputs are flat, (num_samples, channels[0] * input_length), channel by
+    channel.
 
-    >>> net = Convolutional(20, channels=(1, 8, 16), kernels=(3, 3), strides=(1, 2), outputs=10)
-    >>> print(net)
-    conv-1x20-8x3-16x3/2-10
-    >>> net.lengths, net.num_layers, net.num_parameters
-    ((20, 18, 8), 3, 1688)
-    >>> [name for name, _ in Convolutional(5, (1, 2, 2), (2, 2)).build(seed=0).named_parameters()]
-    ['1.weight', '3.weight', '6.weight']
+    Args:
+        input_length: Number of positions of an input.
+        channels: Channels of the input, then filters of each convolution. Defaults to (1, 8, 16).
+        kernels: Taps of each convolution. Defaults to (3, 3).
+        strides: Stride of each convolution. Defaults to 1.
+        outputs: Number of outputs of the dense layer. Defaults to 10.
+        bias: Whether layers have a bias: one value for all layers, or one per layer, the dense one last. Defaults to
+            False.
+        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,..)" or a ``Polynomial``. Defaults to "identity".
+        paddings: Zeros on either side, for each convolution. Defaults to 0.
+
+    Example:
+        >>> net = Convolutional(20, channels=(1, 8, 16), kernels=(3, 3), strides=(1, 2), outputs=10)
+        >>> print(net)
+        conv-1x20-8x3-16x3/2-10
+        >>> net.lengths, net.num_layers, net.num_parameters
+        ((20, 18, 8), 3, 1688)
+        >>> [name for name, _ in Convolutional(5, (1, 2, 2), (2, 2)).build(seed=0).named_parameters()]
+        ['1.weight', '3.weight', '6.weight']
     """
 
     input_length: int

@@ -267,21 +267,31 @@ _RULES = Rules(
 
 
 def describe(module: nn.Module) -> Architecture:
-    """The architecture of an ``nn.Sequential``, or of a layer of linear self-attention; anything else is an
-    UnsupportedNetwork that names the layer.
+    """Find the architecture of a module.
 
-    Nested Sequentials, an nn.Flatten at the start, nn.Identity and switched-off dropout are seen through.
-    A tied, parametrised or hooked layer is refused: its widths alone do not say what it computes.
+    Nested Sequentials are walked; an nn.Flatten at the start, nn.Identity and dropout that is switched off are
+    skipped.
 
-    >>> describe(nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10)))
-    FullyConnected(widths=(64, 30, 10), bias=True, activation='relu')
-    >>> print(describe(nn.Sequential(nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10, bias=False))))
-    64-30b-10 relu
-    >>> print(describe(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 18, 10))))
-    conv-1x20-8x3-10 relu bias
-    >>> from hessmap.networks import Residual
-    >>> print(describe(Residual(8, 3, inner_width=2, output_dim=4, trained_ends=("output",)).build()))
-    residual-8x3/2-4 trained_output
+    Args:
+        module: An ``nn.Sequential``, or a layer of linear self-attention.
+
+    Returns:
+        The architecture; its ``build`` makes a module of the same shape.
+
+    Raises:
+        UnsupportedNetwork: If a layer is of another kind, tied, parametrised or hooked, so that its widths alone do
+            not determine what it computes; the error names the layer.
+
+    Example:
+        >>> describe(nn.Sequential(nn.Flatten(), nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10)))
+        FullyConnected(widths=(64, 30, 10), bias=True, activation='relu')
+        >>> print(describe(nn.Sequential(nn.Linear(64, 30), nn.ReLU(), nn.Linear(30, 10, bias=False))))
+        64-30b-10 relu
+        >>> print(describe(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 18, 10))))
+        conv-1x20-8x3-10 relu bias
+        >>> from hessmap.networks import Residual
+        >>> print(describe(Residual(8, 3, inner_width=2, output_dim=4, trained_ends=("output",)).build()))
+        residual-8x3/2-4 trained_output
     """
     if not isinstance(module, nn.Module):
         raise UnsupportedNetwork(sentence("describe needs a torch.nn.Module", f"got a {type(module).__name__}"))

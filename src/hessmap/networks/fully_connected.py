@@ -18,20 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, init=False)
 class FullyConnected(BaseArchitecture):
-    """Linear layers of the given widths (input first, output last), one activation after each hidden layer.
+    """Linear layers of given widths, with one activation after each hidden layer.
 
-    ``activation`` is "identity", "relu", "leaky_relu" (slope 0.01), "tanh", "elu" (alpha 1), "erf", "gelu"
-    (exact, not the tanh form) or a ``Polynomial``. ``bias`` holds for every layer, or says for each layer whether it
-    has one; in a text a layer with a bias has a b behind its width. Without a hidden layer the activation is never
-    applied and is stored as "identity", so that equal functions are equal objects; so is a bias in all layers as True.
+    Without a hidden layer the activation is never applied and is stored as "identity", so that equal functions are
+    equal objects; so is a bias in all layers as True. In a text a layer with a bias has a b after its width.
 
-    >>> net = FullyConnected((64, 30, 20, 10), bias=True, activation="relu")
-    >>> print(net)
-    64-30-20-10 relu bias
-    >>> net.num_layers, net.hidden_widths, net.num_parameters
-    (3, (30, 20), 2780)
-    >>> print(FullyConnected((64, 30, 10), bias=(True, False)))
-    64-30b-10
+    Args:
+        widths: Numbers of units, the input first and the output last.
+        bias: Whether layers have a bias: one value for all layers, or one per layer. Defaults to False.
+        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,..)" or a ``Polynomial``. Defaults to "identity".
+
+    Example:
+        >>> net = FullyConnected((64, 30, 20, 10), bias=True, activation="relu")
+        >>> print(net)
+        64-30-20-10 relu bias
+        >>> net.num_layers, net.hidden_widths, net.num_parameters
+        (3, (30, 20), 2780)
+        >>> print(FullyConnected((64, 30, 10), bias=(True, False)))
+        64-30b-10
     """
 
     widths: tuple[int, ...]

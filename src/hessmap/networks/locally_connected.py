@@ -20,17 +20,26 @@ _MEANING = "That is 5 patches of 4 inputs, 3 filters on each patch, 10 outputs"
 
 @dataclass(frozen=True, init=False)
 class LocallyConnected(BaseArchitecture):
-    """``filters`` units on each of ``patches`` disjoint patches of ``patch_size`` inputs, then one dense layer.
+    """Filters on disjoint patches of the inputs, then one dense layer.
 
-    Every patch has filters of its own, or all have the same ones (``shared_weights``). The activation follows the
-    filters; there is no bias. Inputs are flat, (num_samples, patches * patch_size), patch by patch. One patch has
-    nothing to share: ``shared_weights`` is then stored as False, so that equal functions are equal objects.
+    The activation follows the filters; there is no bias. Inputs are flat, (num_samples, patches * patch_size), patch
+    by patch.
 
-    >>> net = LocallyConnected(patches=5, patch_size=4, filters=3, outputs=10)
-    >>> print(net)
-    local-5x4-3-10
-    >>> net.num_parameters, LocallyConnected(5, 4, 3, 10, shared_weights=True).num_parameters
-    (210, 162)
+    Args:
+        patches: Number of patches.
+        patch_size: Inputs of a patch.
+        filters: Filters on each patch.
+        outputs: Number of outputs of the dense layer.
+        shared_weights: Whether all patches have the same filters. Defaults to False, which is also stored for one
+            patch, so that equal functions are equal objects.
+        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,..)" or a ``Polynomial``. Defaults to "identity".
+
+    Example:
+        >>> net = LocallyConnected(patches=5, patch_size=4, filters=3, outputs=10)
+        >>> print(net)
+        local-5x4-3-10
+        >>> net.num_parameters, LocallyConnected(5, 4, 3, 10, shared_weights=True).num_parameters
+        (210, 162)
     """
 
     patches: int

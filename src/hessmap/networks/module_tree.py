@@ -32,19 +32,27 @@ Shape = tuple[int, ...]
 class Erf(nn.Module):
     """The error function, element by element.
 
-    >>> Erf()(torch.zeros(1))
-    tensor([0.])
+    Example:
+        >>> Erf()(torch.zeros(1))
+        tensor([0.])
     """
+
+    def __init__(self) -> None:
+        super().__init__()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return torch.erf(inputs)
 
 
 class PolynomialActivation(nn.Module):
-    """A ``Polynomial`` evaluated by Horner's rule, element by element.
+    """A ``Polynomial`` as a torch module, evaluated by Horner's rule element by element.
 
-    >>> PolynomialActivation(Polynomial((0, 1, 0.5)))(torch.tensor([2.0]))
-    tensor([4.])
+    Args:
+        polynomial: The polynomial.
+
+    Example:
+        >>> PolynomialActivation(Polynomial((0, 1, 0.5)))(torch.tensor([2.0]))
+        tensor([4.])
     """
 
     def __init__(self, polynomial: Polynomial) -> None:
@@ -127,7 +135,12 @@ def is_elementwise(module: nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a kind of network must look like, and what remains possible for a network that does not."""
+    """What a reader of models requires of a network, and the remedy for a network that does not fulfil it.
+
+    Args:
+        must: The requirement, for errors.
+        otherwise: What to do with another network, for errors.
+    """
 
     must: str
     otherwise: str
@@ -194,10 +207,21 @@ class Unreadable(Exception):
 
 
 def shape_after(module: nn.Module, shape: Shape) -> Shape:
-    """The shape of a sample behind an nn.Flatten or nn.Unflatten; Unreadable where that mixes samples or cannot be.
+    """The shape of a sample after an nn.Flatten or nn.Unflatten.
 
-    >>> shape_after(nn.Flatten(2), (2, 3, 4)), shape_after(nn.Unflatten(1, (2, -1)), (6,))
-    ((2, 12), (2, 3))
+    Args:
+        module: The module.
+        shape: Shape of a sample before it.
+
+    Returns:
+        The shape of a sample after it.
+
+    Raises:
+        Unreadable: If the module mixes samples, or the sizes do not fit.
+
+    Example:
+        >>> shape_after(nn.Flatten(2), (2, 3, 4)), shape_after(nn.Unflatten(1, (2, -1)), (6,))
+        ((2, 12), (2, 3))
     """
     ndim = len(shape) + 1
     if isinstance(module, nn.Unflatten):
@@ -216,17 +240,28 @@ def shape_after(module: nn.Module, shape: Shape) -> Shape:
 
 
 def sequential_layers(model: nn.Module, rules: Rules) -> list[Named]:
-    """The layers of nested Sequentials in the order in which they are called, with their dotted names.
+    """List the layers of nested Sequentials in the order in which they are called.
 
-    A module used twice is there twice. What may compute something else than its kind says is refused: forward hooks,
-    a forward pass set on the object, a parametrised weight; so is an empty parameter. A module that is no Sequential,
-    or a Sequential that calls its layers in a way of its own, is one layer: whoever reads it must know its exact type,
-    because a subclass may compute something else.
+    A module that is used twice is listed twice. A module that is not a Sequential, or a Sequential that calls its
+    layers in its own way, is one layer: the caller must compare its exact type, because a subclass may compute
+    something else.
 
-    >>> rules = Rules("a chain has linear layers alone", "Its products go through autograd")
-    >>> model = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU(), nn.Flatten()))
-    >>> [name for name, _ in sequential_layers(model, rules)]
-    ['0', '1.0', '1.1']
+    Args:
+        model: The model.
+        rules: What the caller requires of a network, for errors.
+
+    Returns:
+        Pairs of dotted name and module.
+
+    Raises:
+        UnsupportedNetwork: If a module has forward hooks, its own forward function, a parametrised weight or an
+            empty parameter.
+
+    Example:
+        >>> rules = Rules("a chain has linear layers alone", "Its products go through autograd")
+        >>> model = nn.Sequential(nn.Linear(3, 2), nn.Sequential(nn.ReLU(), nn.Flatten()))
+        >>> [name for name, _ in sequential_layers(model, rules)]
+        ['0', '1.0', '1.1']
     """
     return list(_layers(model, rules, ""))
 

@@ -28,17 +28,27 @@ _FLAGS = ("trained_input", "trained_output")
 
 @dataclass(frozen=True, init=False)
 class Residual(BaseArchitecture):
-    """``num_blocks`` blocks x + W x or, with an ``inner_width``, x + U D x, whose skip passes over two layers.
+    """Residual blocks x + W x or, with an inner width, x + U D x.
 
-    D is (inner_width, width), U (width, inner_width); an ``activation`` follows D, or W where there is no inner width.
-    There is no bias. An end is a linear layer: trained if it is in ``trained_ends`` ("input", "output"); otherwise
-    frozen where its width (``input_dim``, ``output_dim``) is not that of the blocks, and absent where it is.
+    D is (inner_width, width), U (width, inner_width); the activation follows D, or W where there is no inner width.
+    There is no bias. An end is a linear layer before or after the blocks: it is trained if it is in
+    ``trained_ends``; otherwise it is frozen where its width differs from that of the blocks, and absent where not.
 
-    >>> net = Residual(8, 3, inner_width=2, input_dim=5, trained_ends=("input",))
-    >>> print(net)
-    residual-5-8x3/2 trained_input
-    >>> net.num_parameters, net.input_dim, net.output_dim
-    (136, 5, 8)
+    Args:
+        width: Width of the blocks.
+        num_blocks: Number of blocks.
+        inner_width: Width between the two layers of a block. Defaults to None: one layer per block.
+        input_dim: Number of inputs. Defaults to ``width``.
+        output_dim: Number of outputs. Defaults to ``width``.
+        trained_ends: Ends with trained weights, among "input" and "output". Defaults to none.
+        activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,..)" or a ``Polynomial``. Defaults to "identity".
+
+    Example:
+        >>> net = Residual(8, 3, inner_width=2, input_dim=5, trained_ends=("input",))
+        >>> print(net)
+        residual-5-8x3/2 trained_input
+        >>> net.num_parameters, net.input_dim, net.output_dim
+        (136, 5, 8)
     """
 
     width: int

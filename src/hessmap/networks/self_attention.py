@@ -27,20 +27,30 @@ _WORDS = ("merged", "frozen_value", "causal", "last")
 
 @dataclass(frozen=True, init=False)
 class SelfAttention(BaseArchitecture):
-    """Linear self-attention: of the tokens X (num_tokens, width), head by head, X Q K^T X^T X V.
+    """Linear self-attention: for tokens X (num_tokens, width), head by head, X Q K^T X^T X V.
 
-    A head has queries and keys of ``key_width`` and values of ``value_width`` (the key width unless given). Heads stand
-    side by side; ``outputs`` adds a projection of them all to that many outputs. ``merged_query_key`` has one matrix
-    (width, width) for Q K^T: it has no key width, which is then stored as the width. ``frozen_value`` trains no V.
-    ``causal``: a token attends to itself and to those before it. ``read``: the outputs of all tokens, or of the last,
-    for which causal attention is the same as any and is stored as False. There is no softmax: the outputs are
-    polynomials of the weights, so that ranks are exact; ``build(temperature=..)`` makes the layer with softmax.
+    Without softmax the outputs are polynomials of the weights, so that ranks are exact; ``build(temperature=..)``
+    makes the layer with softmax. Heads are concatenated.
 
-    >>> net = SelfAttention(16, 4, heads=2, outputs=10)
-    >>> print(net)
-    attention-16-2x4-4-10
-    >>> net.num_parameters, net.output_dim
-    (464, 10)
+    Args:
+        width: Entries of a token.
+        key_width: Width of queries and keys of a head. Required unless ``merged_query_key``, which has none.
+        value_width: Width of the values of a head. Defaults to ``key_width``.
+        heads: Number of heads. Defaults to 1.
+        outputs: Outputs of a projection of all heads. Defaults to None: no projection.
+        merged_query_key: Whether one matrix (width, width) stands for Q K^T; the key width is then stored as the
+            width. Defaults to False.
+        frozen_value: Whether V is not trained. Defaults to False.
+        causal: Whether a token attends only to itself and to those before it. Defaults to False.
+        read: "all" for the outputs of all tokens, "last" for those of the last one, for which causal attention is
+            the same as any and is stored as False. Defaults to "all".
+
+    Example:
+        >>> net = SelfAttention(16, 4, heads=2, outputs=10)
+        >>> print(net)
+        attention-16-2x4-4-10
+        >>> net.num_parameters, net.output_dim
+        (464, 10)
     """
 
     width: int
