@@ -22,7 +22,6 @@ PENDING = {
     "linalg",
     "maps",
     "measurement",
-    "problem",
     "records",
     "views",
 }

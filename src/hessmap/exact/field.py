@@ -1,8 +1,7 @@
-"""Arithmetic of arrays modulo a 62-bit prime, with numpy's int64 and float64 alone.
+"""Arrays of exact numbers: arithmetic modulo a 62-bit prime, and a bound on the numbers themselves.
 
-Arrays of exact numbers: their residues modulo the prime, and a bound on the numbers themselves.
-
-float64 numbers enter as what they are, integers times powers of two.
+Residues are computed with numpy's int64 and float64 alone. float64 numbers enter as what they are, integers times
+powers of two.
 """
 
 from __future__ import annotations

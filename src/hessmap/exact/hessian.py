@@ -1,9 +1,4 @@
-"""First derivatives inside a chain over GF(P): of the patches and outputs of every layer by every earlier one.
-
-A layer that takes all its inputs at once is perturbed by its outputs, one direction each. A layer that takes many
-patches of them has far more outputs than weights, and is perturbed by its weights.
-
-The three Hessians of a chain over GF(P).
+"""The three Hessians of a chain over GF(P).
 
 For one sample, layer l with inputs a_l (a one appended for the bias) and outputs z_l, and k <= l,
 

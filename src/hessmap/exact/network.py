@@ -1,9 +1,8 @@
-"""What can be evaluated exactly: affine layers with activations or maxima between them.
+"""Networks that can be evaluated exactly: affine layers with activations or maxima between them.
 
-The patches of its inputs that an affine layer meets, and what it does to them, to tangents and to gradients.
-
-All arrays have the samples first (length one where all samples agree). The numbers may be float64, exact integers or
-elements of the field: only ``@``, indexing and reshaping are used.
+An affine layer acts on patches of its inputs, on tangents of these and on gradients of its outputs. All arrays have the
+samples first (length one where all samples agree). The numbers may be float64, exact integers or elements of the field:
+only ``@``, indexing and reshaping are used.
 """
 
 from __future__ import annotations

@@ -1,32 +1,24 @@
-"""The matrix that blocks are written into, and the scratch memory they are formed in.
-
-First touching a page costs as much as several flops per entry, so the matrix starts unwritten (in huge
-pages), the first batch of samples copies and only later ones add, and scratch memory is taken once and used again.
-
-A forward pass whose layer calls can be perturbed in their outputs.
-
-A call as rows or columns of a block: what its weights multiply, and the gradient of them that slopes make.
-
-Derivatives along perturbations of layer outputs: everything that has to be differentiated, for one batch.
+"""Dense Hessians of a batch: derivatives along perturbations of layer outputs, then GEMMs over the samples.
 
 Add a perturbation e_c to the output of every call c; f is the sum over samples and outputs of residual * output.
-``first_derivatives`` finds the inputs a_c, the slopes df/de_c and the Jacobians doutput/de_c. ``second_derivatives``
+``first_derivatives`` finds the inputs a_c, the gradients df/de_c and the Jacobians doutput/de_c. ``second_derivatives``
 pushes some directions of one e_k forward through the gradient (units, or what units of the weights do to the outputs,
 whichever are fewer), and finds for every call l at or after k
 
     curvature[l - k]  d2 f / de_k de_l    (directions of k, samples, outputs * positions of l)
     input_tangents[l - k]  d a_l / de_k   (directions of k, samples, inputs of l)
 
-From derivatives along perturbations to blocks of the Hessian: GEMMs over the samples.
-
-For calls k <= l with features a, and the curvature S, input_tangents A and slope g of ``sweep``, both terms of
+For calls k <= l with features a, this curvature S, input tangents A and gradient g, both terms of
 
     d2 / dW_k[j,b] dW_l[i,a]  =  sum_n ( S_n[j,i] a_l[n,a]  +  A_n[j,a] g_l[n,i] ) a_k[n,b]
 
-share the last factor. Where every sample passes once through both calls, one product per block does: rows[j, (i,a), n]
-against a_k[n, b], samples innermost because they are many. Else positions are summed over like samples, the earlier
-call's first: it has more of them. A call that was perturbed in its weights has met its features already. A bias is a
-feature that is always one.
+share the last factor. Where every sample passes once through both calls, one product per block is enough:
+rows[j, (i,a), n] times a_k[n, b], samples innermost because they are many. Otherwise positions are summed over like
+samples, the earlier call's first: it has more of them. A call that was perturbed in its weights already contains its
+features. A bias is a feature that is always one.
+
+First touching a page costs as much as several flops per entry, so the matrix starts unwritten (in huge pages), the
+first batch of samples copies and only later ones add, and scratch memory is allocated once.
 """
 
 from __future__ import annotations

@@ -1,27 +1,18 @@
-"""Every use of a weight in a forward pass as a place of its graph: what entered, what left, and whose it is.
-
-All layers are cut out in one pass, and vector-Jacobian products reach all of them at once.
-
-Whether layers are all there is: their structure is compared with autograd on a few samples.
-
-A use of a weight that no layer shows moves its gradient, which is compared in every entry; samples or positions in
-another order than the layers tell move second derivatives, of which some entries are compared.
-
-The diagonal of a Hessian of a small MLP by hand: d2 risk / dW_ij^2 = sum_n M_n[i, i] x_n[j]^2.
-
-M is the curvature that ``mlp_derivatives`` finds with a handful of matrix products; autograd's graphs for a network of
-a thousand parameters take longer than their numbers.
-
-The diagonal of a Hessian from the structure of layers, without a random probe.
+"""The diagonal of a Hessian from the structure of layers, without random probes.
 
 Where every parameter acts once, z_p = W x_p + b at the positions p of a sample,
 
     d2 risk / dW_ij^2 = sum_n sum_pq M_n[pi, qi] x_p[j] x_q[j],    M_n = G^T A G + sum_c residual_c d2 out_c / dz2.
 
 The first term of M_n is a sum of squares of as many rows as the network has outputs, by vector-Jacobian products that
-reach all layers at once; with one position a sample it is two matrix products in squares. The second one is zero behind
-piecewise-linear maps, which a random vector tells, batch by batch; elsewhere it takes one vector-Jacobian product per
-output of the layer.
+reach all layers at once (``LayerGraph``: every use of a weight as tensors of one graph); with one position per sample
+it is two matrix products in squares. The second term is zero after piecewise-linear maps, decided with a random
+vector, batch by batch; elsewhere it takes one vector-Jacobian product per output of the layer. For a small MLP M comes
+from ``mlp_derivatives``, a handful of matrix products, because autograd's graphs would take longer than their numbers.
+
+The structure is compared with autograd on a few samples. A use of a weight that no layer contains changes its gradient,
+which is compared in every entry; another order of samples or positions than the layers assume changes second
+derivatives, of which some entries are compared.
 """
 
 from __future__ import annotations

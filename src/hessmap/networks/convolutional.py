@@ -1,8 +1,4 @@
-"""What convolutional networks of one and of two dimensions have in common: their fields, sizes, counts and text.
-
-Two-dimensional convolutional networks as plain, frozen descriptions.
-
-One-dimensional convolutional networks as plain, frozen descriptions."""
+"""Convolutional networks of one and two dimensions as frozen descriptions: fields, sizes, counts and text."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""From a torch model of residual blocks, or of one layer of self-attention, back to its architecture.
-
-From a torch model with convolutions or patches back to its architecture.
-
-From a torch model back to its architecture."""
+"""From a torch model back to its architecture, of any kind that has one."""
 
 from __future__ import annotations
 

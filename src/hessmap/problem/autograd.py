@@ -1,9 +1,9 @@
-"""One batch, differentiated once and kept as the graph that vector-Jacobian products go through.
+"""Products with a batch by autograd: differentiated once, and kept as a graph for vector-Jacobian products.
 
 The parameters are leaves of their own, not slices of a flat vector, whose derivatives would each be as long as all of
-them together. Vectors come and go as rows.
-
-How many bytes a sample takes while a model is differentiated twice, counted where autograd keeps them."""
+them. Vectors are rows. The bytes that a sample takes while a model is differentiated twice are counted where autograd
+keeps them.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +30,16 @@ _FEW = 2  # vectors that are not worth the batching
 
 
 class BatchGraph:
-    """The parameters of a problem as leaves and the outputs of one batch as a function of them.
+    """The parameters of a problem as leaves, and the outputs of one batch as a function of them.
 
-    ``vectorised`` takes the products of all rows at once, which pays where an operation costs less than its call; else
-    they go one by one through convolutions that are written as matrix products.
-    ``offset`` is added to the parameters.
+    Args:
+        problem: Model, data and loss.
+        batch: Inputs, targets and weights of the batch.
+        vectorised: Whether products with all rows are made in one backward pass, which pays where an operation
+            costs less than its call. Otherwise they are made one by one, through rewritten convolutions.
+        fast: Whether operations are rewritten for speed. Defaults to whether that changes no product of this
+            problem (``may_be_rewritten``), unless ``vectorised``.
+        offset: A flat vector that is added to the parameters. Defaults to none.
     """
 
     def __init__(
@@ -94,7 +99,14 @@ class BatchGraph:
 
 
 def has_slow_convolutions(problem: Problem) -> bool:
-    """torch has no fast float64 convolution for CPUs."""
+    """Check whether convolutions are slow: torch has no fast float64 convolution for CPUs.
+
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        True for a problem in float64 on the CPU.
+    """
     return problem.dtype == torch.float64 and problem.device.type == "cpu"
 
 
@@ -131,31 +143,40 @@ def _rewritten_products_agree(problem: Problem) -> bool:
 
 def vjp_rows(
     roots: Sequence[Root | None],
-    places: Sequence[Tensor],
+    inputs: Sequence[Tensor],
     cotangents: Sequence[Tensor],
     vectorised: bool,
     *,
     side_by_side: bool = False,
     problem: Problem | None = None,
 ) -> list[Tensor]:
-    """Cotangents (first axis: rows) of the roots, in the places, all at once or one by one; the graph stays.
+    """Vector-Jacobian products of roots with rows of cotangents; the graph stays.
 
-    Where an operation has no batched derivative, rows that were to go together go one by one, which is counted in the
-    notes of the ``problem``.
-    ``side_by_side`` lays the rows of a sample next to each other in memory; their axis is the first all the same.
+    Args:
+        roots: Tensors or gradient edges that are differentiated; None for what does not depend on the inputs.
+        inputs: Tensors in which they are differentiated.
+        cotangents: One per root, with the rows as a first axis.
+        vectorised: Whether all rows are taken in one backward pass. Where an operation has no batched derivative
+            they are taken one by one, which a note of the problem states.
+        side_by_side: Whether the rows of a sample are adjacent in memory; their axis is the first all the same.
+            Defaults to False.
+        problem: Problem for that note. Defaults to none.
+
+    Returns:
+        One tensor per input, with the rows as a first axis; zero where nothing depends on it.
     """
     used = [(root, given) for root, given in zip(roots, cotangents, strict=True) if _has_graph(root)]
     count = len(cotangents[0])
     ends, given = [root for root, _ in used], [cotangent for _, cotangent in used]
     if used and vectorised and count > _FEW:
-        images = _batched_images(problem, ends, places, given)
-        return [_zeros(count, place) if image is None else image for image, place in zip(images, places, strict=True)]
+        images = _batched_images(problem, ends, inputs, given)
+        return [_zeros(count, input) if image is None else image for image, input in zip(images, inputs, strict=True)]
     if used and count == 1 and not side_by_side:
-        images = _images(ends, places, [cotangent[0] for cotangent in given])
-        return [_zeros(1, place) if image is None else image[None] for image, place in zip(images, places, strict=True)]
-    found = [_zeros(count, place, side_by_side) for place in places]
+        images = _images(ends, inputs, [cotangent[0] for cotangent in given])
+        return [_zeros(1, input) if image is None else image[None] for image, input in zip(images, inputs, strict=True)]
+    found = [_zeros(count, input, side_by_side) for input in inputs]
     for number in range(count) if used else ():
-        images = _images(ends, places, [cotangent[number] for cotangent in given])
+        images = _images(ends, inputs, [cotangent[number] for cotangent in given])
         for total, image in zip(found, images, strict=True):
             if image is not None:
                 total[number] = image
@@ -166,30 +187,30 @@ def _has_graph(root: Root | None) -> TypeGuard[Root]:
     return isinstance(root, GradientEdge) or (root is not None and root.grad_fn is not None)
 
 
-def _zeros(count: int, place: Tensor, side_by_side: bool = False) -> Tensor:
+def _zeros(count: int, input: Tensor, side_by_side: bool = False) -> Tensor:
     if side_by_side:
-        return place.new_zeros(len(place), count, *place.shape[1:]).transpose(0, 1)
-    return place.new_zeros(count, *place.shape)
+        return input.new_zeros(len(input), count, *input.shape[1:]).transpose(0, 1)
+    return input.new_zeros(count, *input.shape)
 
 
 def _images(
-    ends: list[Any], places: Sequence[Tensor], cotangents: Sequence[Tensor], are_batched: bool = False
+    ends: list[Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor], are_batched: bool = False
 ) -> Sequence[Tensor | None]:
     return torch.autograd.grad(
-        ends, places, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=are_batched
+        ends, inputs, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=are_batched
     )
 
 
 def _batched_images(
-    problem: Problem | None, ends: list[Any], places: Sequence[Tensor], cotangents: list[Tensor]
+    problem: Problem | None, ends: list[Any], inputs: Sequence[Tensor], cotangents: list[Tensor]
 ) -> Sequence[Tensor | None]:
     try:
-        return _images(ends, places, cotangents, are_batched=True)
+        return _images(ends, inputs, cotangents, are_batched=True)
     except RuntimeError as error:  # some operations have no batched derivative (group norm, functions of one's own)
         if not is_answerable(error):
             raise
         failure = error
-    single = [_images(ends, places, given) for given in zip(*cotangents, strict=True)]
+    single = [_images(ends, inputs, given) for given in zip(*cotangents, strict=True)]
     if problem is not None:
         problem.count_fallback("products with several vectors were made one by one", failure)
     return [None if parts[0] is None else torch.stack(parts) for parts in zip(*single, strict=True)]
@@ -265,7 +286,14 @@ _ROUGHLY = 100  # copies of what enters and leaves a model, where autograd's can
 
 
 def bytes_per_sample(problem: Problem) -> int:
-    """What autograd keeps of one more sample for the gradient and for its derivative; counted once per problem."""
+    """What autograd keeps of one more sample for the gradient and its derivative; counted once per problem.
+
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Number of bytes.
+    """
     return problem.cached("bytes_per_sample", _count_bytes_per_sample, problem)
 
 
@@ -285,13 +313,29 @@ def _count_bytes_per_sample(problem: Problem) -> int:
 
 
 def batch_bytes(problem: Problem) -> int:
-    """What the graph of a batch should take: more is slow to be had from the system, and far less than the parameters
-    themselves take would spend its time on them, once a batch."""
+    """The size that the graph of a batch should have.
+
+    More is slow to allocate; much less than the parameters themselves would spend the time on these, once per batch.
+
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Number of bytes.
+    """
     return max(_LARGE_GRAPH, _TIMES_PARAMETERS * problem.num_parameters * problem.dtype.itemsize)
 
 
 def samples_at_once(problem: Problem, columns: int) -> int:
-    """Samples whose linearised pass, with half as much again for every column, fits into half of the budget."""
+    """Samples whose linearised pass fits into half of the memory budget.
+
+    Args:
+        problem: Model, data and loss.
+        columns: Vectors multiplied at once; each takes half as much memory again.
+
+    Returns:
+        Number of samples, at least 1.
+    """
     each = bytes_per_sample(problem) * (1 + columns / 2)
     return rows_that_fit(problem.memory_budget / 2, each, problem.num_samples)
 

@@ -1,12 +1,11 @@
-"""Weights that a model or a loss reaches by another way than the model's attributes, where they would silently be
-constants.
+"""Checks of a model and its loss on the first samples, before anything is differentiated.
 
-Derivatives are taken with tensors in the place of a module's parameters. A weight in a plain list, or one of the
-original model that a function or a loss closes over, is not replaced: outputs and loss would not change with it.
-
-Two questions that a model must answer before it is differentiated: is it a function, and of one sample at a time?
-
-What the first samples tell: whether model and loss can be differentiated, what leaves the model, the loss itself."""
+- The model is deterministic, and its outputs and losses do not depend on the other samples of a batch.
+- It reads its weights as attributes of its modules. Derivatives are taken with tensors in place of a module's
+  parameters: a weight in a plain list, or one of the original model that a function or a loss closes over, is not
+  replaced and would silently be a constant.
+- It leaves its weights unmodified and reuses no value that it computed with other weights.
+"""
 
 from __future__ import annotations
 
@@ -263,7 +262,14 @@ def require_separate_samples(problem: Problem, batch: Batch, outputs: Tensor | N
 
 
 def coupled_samples(count: int) -> NotReproducible:
-    """The error for outputs that change with the other samples of a batch of that size."""
+    """The error for outputs that depend on the other samples of a batch.
+
+    Args:
+        count: Number of samples of the batch.
+
+    Returns:
+        NotReproducible: The error to raise.
+    """
     got = f"the output of a sample changes with the others in its batch, here of {count}"
     remedy = "Call model.eval() so that normalisation layers use their running statistics"
     return NotReproducible(sentence("samples must not see each other", got, remedy))

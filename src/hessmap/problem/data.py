@@ -1,6 +1,7 @@
-"""Inputs as models take them: a tensor, or dictionaries, tuples and lists of tensors with the samples as rows.
+"""Inputs as models take them, a tensor or dictionaries, tuples and lists of tensors with the samples as rows; batches.
 
-What a batch may look like, and what it must hold: inputs and targets, as many of each, finite."""
+A batch has inputs and targets, the same number of each, and finite values.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,17 @@ def _map_content(function: Callable[[str, Tensor], Tensor], content: Any, path: 
 
 
 def tensors_with_paths(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor with the path to it, such as ``['mask'][0]``; anything else is refused."""
+    """List every tensor of a structure of inputs.
+
+    Args:
+        inputs: A tensor, or nested tuples, lists and dictionaries of tensors.
+
+    Returns:
+        Pairs of path, such as ``['mask'][0]``, and tensor.
+
+    Raises:
+        InvalidInput: If the structure has anything else than tensors.
+    """
     if isinstance(inputs, Tensor):
         yield "", inputs
         return
@@ -78,7 +89,15 @@ def tensors_with_paths(inputs: Inputs) -> Iterator[tuple[str, Tensor]]:
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
-    """The same structure with every tensor replaced."""
+    """Replace every tensor of a structure of inputs.
+
+    Args:
+        function: Called with every tensor.
+        inputs: A tensor, or nested tuples, lists and dictionaries of tensors.
+
+    Returns:
+        The same structure with the results.
+    """
     if isinstance(inputs, Tensor):
         return function(inputs)
     if isinstance(inputs, WholeBatch):
@@ -89,13 +108,32 @@ def map_tensors(function: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     return tuple(made.values()) if isinstance(inputs, tuple) else list(made.values())
 
 
-def take_rows(inputs: Inputs, place: Any) -> Inputs:
-    """Some of the samples: a slice, an index tensor, ... A batch of an objective is one row and stays whole."""
-    return inputs if isinstance(inputs, WholeBatch) else map_tensors(lambda tensor: tensor[place], inputs)
+def take_rows(inputs: Inputs, index: Any) -> Inputs:
+    """Some samples of a batch.
+
+    Args:
+        inputs: A tensor, or nested tuples, lists and dictionaries of tensors; or a whole batch of an objective,
+            which is one row and is returned as it is.
+        index: A slice or an index tensor.
+
+    Returns:
+        The same structure with these rows.
+    """
+    return inputs if isinstance(inputs, WholeBatch) else map_tensors(lambda tensor: tensor[index], inputs)
 
 
 def num_rows(inputs: Inputs) -> int:
-    """How many samples there are; every tensor must hold as many."""
+    """The number of samples of a batch.
+
+    Args:
+        inputs: A tensor, or nested tuples, lists and dictionaries of tensors.
+
+    Returns:
+        The common length of all tensors.
+
+    Raises:
+        InvalidInput: If their lengths differ.
+    """
     if isinstance(inputs, WholeBatch):
         return 1
     found = {path: len(tensor) if tensor.ndim else None for path, tensor in tensors_with_paths(inputs)}
@@ -216,6 +254,14 @@ def checked_pair(inputs: Inputs, targets: Tensor, start: int) -> Pair:
 
 
 def tensor_or_same(data: Any) -> Any:
+    """Convert a numpy array to a tensor.
+
+    Args:
+        data: Anything.
+
+    Returns:
+        A tensor of an array; anything else as it is.
+    """
     return as_tensor(data, "inputs") if isinstance(data, np.ndarray) else data
 
 

@@ -1,12 +1,10 @@
-"""What torch must be able to do with a model before its curvature is asked for: differentiate it twice, and rightly.
-
-Derivatives by autograd held against differences, once per problem.
+"""Checks of a model's derivatives, once per problem: torch can differentiate it twice, and the result is right.
 
 An operation with a derivative of its own can hide what it depends on (a ``backward`` that detaches), and a model can
 hide values from autograd (``detach``, hooks that change gradients). The products of such a model may be symmetric and
-still belong to no function. Differences tell, on a batch of the size that products take and on samples spread over the
-data. They are believed only where four of them agree, on both sides and with two steps, so that kinks, ties and
-rounding decide nothing.
+still belong to no function. So derivatives by autograd are compared with differences, on a batch of the size that
+products take and on samples spread over the data. Differences count only where four of them agree, on both sides and
+with two steps, so that kinks, ties and rounding decide nothing.
 """
 
 from __future__ import annotations
@@ -41,13 +39,17 @@ SYMMETRY_TOLERANCE = 1e-3  # a bad cancellation passes; a wrong derivative does 
 
 @contextmanager
 def twice_differentiable() -> Iterator[None]:
-    """What torch cannot differentiate is refused in its words; an exception of the user's own code passes with a note.
+    """Context in which a missing derivative of torch is raised as ``UnsupportedNetwork``, with torch's reason.
 
-    >>> with twice_differentiable():
-    ...     torch.autograd.grad(torch.ones(()), torch.ones(()))
-    Traceback (most recent call last):
-        ...
-    hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; it says: \
+    Returns:
+        A context manager; an exception of the user's own code passes with a note.
+
+    Example:
+        >>> with twice_differentiable():
+        ...     torch.autograd.grad(torch.ones(()), torch.ones(()))
+        Traceback (most recent call last):
+            ...
+        hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; it says: \
 element 0 of tensors does not require grad and does not have a grad_fn. Pass products='finite_difference' to Problem \
 for products from first derivatives alone.
     """
@@ -77,10 +79,17 @@ def _is_refusal_of_torch(error: Exception) -> bool:
 
 
 def require_symmetric_products(problem: Problem, part: str) -> None:
-    """u.(H v) = v.(H u) on two samples, asked once per problem and part, before its first product.
+    """Check u.(H v) = v.(H u) on two samples, once per problem and part, before its first product.
 
-    A function whose derivative hides its own derivative (``once_differentiable``, an embedding that scales its gradient
-    by frequency) makes products that belong to no second derivative.
+    A function whose derivative hides its own derivative (``once_differentiable``, an embedding that scales its
+    gradient by frequency) makes products that belong to no second derivative.
+
+    Args:
+        problem: Model, data and loss.
+        part: "loss", "outer_product", "functional" or "empirical_fisher".
+
+    Raises:
+        UnsupportedNetwork: If the products are not symmetric.
     """
     may_be_rewritten(problem)
     problem.cached(f"symmetry of {part}", _require_symmetric, problem, part)
@@ -105,7 +114,14 @@ def _require_symmetric(problem: Problem, part: str) -> bool:
 
 
 def asymmetric(size: float) -> UnsupportedNetwork:
-    """The error for second derivatives that differ from their transpose by so much of the largest."""
+    """The error for second derivatives that are not symmetric.
+
+    Args:
+        size: Difference from the transpose, relative to the largest entry.
+
+    Returns:
+        UnsupportedNetwork: The error to raise.
+    """
     got = f"torch's differ from their transpose by {size:.2g} of the largest"
     causes = "an operation of the model whose second derivative is wrong, or for values that overflow"
     remedy = f"Look for {causes}; {_OFFER}"
@@ -154,9 +170,18 @@ _TRUST = {
 @torch.inference_mode(False)
 @twice_differentiable()
 def require_true_derivatives(problem: Problem) -> None:
-    """Second derivatives of outputs and loss are the derivatives of the first ones, or the model is refused; where
-    already the first ones are not those of the outputs, a note says so. Samples do not see each other in a batch of
-    the size that products take."""
+    """Compare derivatives by autograd with differences, once per problem.
+
+    Second derivatives of outputs and loss must be the derivatives of the first ones. Where the first ones are not
+    those of the outputs, because the model hides values from autograd, a note of the problem states it.
+
+    Args:
+        problem: Model, data and loss.
+
+    Raises:
+        UnsupportedNetwork: If second derivatives disagree with differences.
+        NotReproducible: If the samples of a batch of the size that products take depend on each other.
+    """
     bytes_per_sample(problem)  # before the check, which takes batches of as many samples as fit
     problem.cached("derivatives against differences", _require_true, problem)
 

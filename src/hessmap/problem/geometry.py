@@ -32,7 +32,16 @@ _PADDING_MODES: dict[str, Any] = {"reflect": "reflect", "replicate": "edge", "ci
 
 @dataclass(frozen=True)
 class ConvolutionGeometry:
-    """A kernel that takes its positions on an image; ``padding`` has the entries before and after each axis."""
+    """Which entries of an image each position of a kernel covers.
+
+    Args:
+        image: Lengths of the image's axes.
+        kernel: Lengths of the kernel's axes.
+        stride: Steps between positions, per axis.
+        padding: Zeros before and after the image, per axis.
+        dilation: Steps between entries of the kernel, per axis.
+        groups: Number of groups of channels with kernels of their own. Defaults to 1.
+    """
 
     image: Sizes
     kernel: Sizes
@@ -182,7 +191,15 @@ class ConvolutionGeometry:
 
 
 def crossed_axes(axes: Sequence[Indices], lengths: Sequence[int]) -> Indices:
-    """(positions, entries) into an image of these lengths, row by row, from the (positions, entries) of each axis."""
+    """Combine windows along each axis to windows of an image.
+
+    Args:
+        axes: For each axis, indices (positions, entries).
+        lengths: Length of each axis.
+
+    Returns:
+        Indices (positions, entries) into the flat image, row by row.
+    """
 
     def crossed(rows: tuple[Indices, int], columns: tuple[Indices, int]) -> tuple[Indices, int]:
         (first, first_length), (second, second_length) = rows, columns
@@ -195,10 +212,19 @@ def crossed_axes(axes: Sequence[Indices], lengths: Sequence[int]) -> Indices:
 
 
 def in_every_channel(windows: Indices, num_channels: int, size: int) -> Indices:
-    """Indices into one channel of ``size`` numbers, repeated for each of them: (channels, positions, entries).
+    """Repeat windows of one channel for all channels.
 
-    >>> in_every_channel(np.array([[0, -1]]), num_channels=2, size=3).tolist()
-    [[[0, -1]], [[3, -1]]]
+    Args:
+        windows: Indices (positions, entries) into one channel, -1 for padding.
+        num_channels: Number of channels.
+        size: Entries of a channel.
+
+    Returns:
+        Indices (channels, positions, entries) into all channels.
+
+    Example:
+        >>> in_every_channel(np.array([[0, -1]]), num_channels=2, size=3).tolist()
+        [[[0, -1]], [[3, -1]]]
     """
     return np.where(windows < 0, -1, windows + np.arange(num_channels)[:, None, None] * size)
 

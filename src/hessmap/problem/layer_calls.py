@@ -1,8 +1,8 @@
-"""What a recording tells of a model: every use of a trainable parameter, and how the samples lie in it.
+"""Calls of torch operations as layers z = W a + b, and the record of all uses of a model's parameters.
 
-What a call is as a layer: what enters, what leaves, and which part of which parameter takes part in it.
-
-The operations through which parameters act as layers: one reader for each kind, and the table of them."""
+A table has one reader per operation through which parameters act as layers; a reader finds what enters, what leaves and
+which part of which parameter takes part. A use also has the axis of the samples in its inputs.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ Kind = Literal["linear", "convolution", "embedding", "normalisation", "elementwi
 class ParameterPart:
     """A parameter, or some entries of it, as they enter a call.
 
-    ``index`` has the shape of the tensor that enters and holds, for each of its entries, the place in the flat
-    parameter of ``num_entries``; None stands for the parameter as it is.
+    Args:
+        name: Name of the parameter.
+        index: For each entry of the tensor that enters, its index in the flat parameter. Defaults to None: the
+            parameter as it is.
+        num_entries: Number of entries of the parameter.
     """
 
     name: str
@@ -76,13 +79,31 @@ class SampleAxis:
 
 @dataclass(frozen=True, eq=False)
 class LayerUse:
-    """One use of parameters: ``z = W a + b`` at every position of a sample, where a are the ``num_inputs`` features
-    that the outputs of a group share; or, of kind "other", a use of which nothing is known but its parameters.
+    """One use of parameters, z = W a + b at every position of a sample; or, of kind "other", an unknown use.
 
-    A linear layer has one group; a convolution is linear over its patches; an embedding over unit vectors; scale and
-    shift of a normalisation, or of anything else that is multiplied or added entry by entry, are as many groups as
-    outputs with one feature each. ``weight`` and ``bias`` are None where they are missing or not differentiated.
-    ``samples`` is None where the samples were not found in what enters: shared by all of them, or chosen by the data.
+    A linear layer has one group; a convolution is linear over its patches, an embedding over unit vectors. Scale and
+    shift of a normalisation, and whatever else is multiplied or added entry by entry, have as many groups as
+    outputs, with one feature each.
+
+    Args:
+        kind: Kind of layer.
+        operation: Name of the operation.
+        parameters: Names of the parameters that take part.
+        weight: The part of a parameter that is the weight; None if it is missing or not differentiated.
+        bias: The part of a parameter that is the bias; None if it is missing or not differentiated.
+        weight_shape: Shape of the weight.
+        transposed: Whether the weight has its inputs as rows. Defaults to False.
+        num_inputs: Features that the outputs of a group share.
+        num_outputs: Outputs at a position.
+        num_groups: Number of groups. Defaults to 1.
+        num_positions: Positions of a sample.
+        input_size: Numbers that enter per sample.
+        geometry: Geometry of a convolution.
+        padding_index: Row of an embedding that torch gives no gradient.
+        samples: Axis of the samples in the inputs; None if it was not found: inputs that all samples share, or that
+            the data select.
+        is_differentiable: Whether derivatives reach the parameters through this use. Defaults to True.
+        reason: Why the use is not structured, for errors.
     """
 
     kind: Kind
@@ -165,8 +186,12 @@ class LayerUse:
 class Recording:
     """All uses of a model's trainable parameters in one forward pass, in order.
 
-    ``decisions`` tells, for every call that could be a use, which one it is; the same calls come in the same order
-    whenever the model is run. ``is_fixed`` is false for a model whose calls depend on the data.
+    Args:
+        uses: The uses.
+        decisions: For every call that could be a use, its number among the uses, or None. The same calls come in
+            the same order whenever the model is run.
+        names: Names of all differentiated parameters.
+        is_fixed: Whether the calls are the same for all data. Defaults to True.
     """
 
     uses: tuple[LayerUse, ...]
@@ -200,11 +225,25 @@ Parts = Callable[[Any], ParameterPart | None]
 
 @dataclass(frozen=True, eq=False)
 class LayerCall:
-    """A call that can be written as z = W a + b over rows.
+    """A call of a torch operation that can be written as z = W a + b over rows.
 
-    ``inputs`` are rows (.., features), for a convolution images (images, channels, ..), for an embedding numbers (..).
-    ``outputs()`` gives rows (.., outputs), for a convolution (images, outputs, positions); ``returned`` brings them
-    into the shape of the operation's own result.
+    Args:
+        kind: Kind of layer.
+        operation: Name of the operation.
+        weight: The parameter, or part of one, that is the weight; None if it is not differentiated.
+        bias: The same of the bias; None if there is none.
+        weight_value: Value of the weight.
+        bias_value: Value of the bias.
+        inputs: Rows (.., features); for a convolution images (images, channels, ..), for an embedding indices.
+        outputs: Computes rows (.., outputs); for a convolution (images, outputs, positions).
+        returned: Brings such rows into the shape of the operation's own result.
+        num_inputs: Features that an output depends on.
+        num_outputs: Outputs at a position.
+        num_groups: Groups of outputs with features of their own. Defaults to 1.
+        transposed: Whether the weight has its inputs as rows. Defaults to False.
+        geometry: Geometry of a convolution.
+        padding_index: Row of an embedding that torch gives no gradient.
+        fast_outputs: Computes the outputs of a convolution by matrix products, where that is possible.
     """
 
     kind: Kind

@@ -49,10 +49,21 @@ def private_copy(
     device: torch.device | None = None,
     modes: Modes | None = None,
 ) -> tuple[nn.Module, tuple[str, ...]]:
-    """A copy in a number format (float64) and on a device (its own), and notes on what was changed in it.
+    """Copy a model and prepare the copy for differentiation.
 
-    Batch norm uses its running statistics where these are to be frozen. Dropout that is switched on raises unless the
-    problem fixes the random numbers: it would make the Hessian a random variable.
+    Args:
+        model: The model, which is not changed.
+        dtype: Number format of the copy. Defaults to float64.
+        device: Device of the copy. Defaults to the model's.
+        modes: Whether batch norm uses its running statistics, and whether dropout may be on because its random
+            numbers are fixed. Defaults to frozen statistics without dropout.
+
+    Returns:
+        The copy, and notes on what differs from the model.
+
+    Raises:
+        InvalidInput: If dropout is on, or parameters are not real, finite and initialised.
+        UnsupportedNetwork: If the model cannot be copied.
     """
     modes = modes or Modes()
     _refuse_what_cannot_be_copied(model, modes.may_be_random)
@@ -463,8 +474,14 @@ def is_raised_in_copying(error: BaseException) -> bool:
 
 @contextmanager
 def fitting_inputs(inputs: Inputs) -> Iterator[None]:
-    """What torch refuses for the shape or type of a tensor means that the inputs do not fit the model; whatever else
-    is raised passes."""
+    """Context in which an error of torch about the shape or type of a tensor is raised as ``InvalidInput``.
+
+    Args:
+        inputs: Inputs of the model, whose shapes the error states.
+
+    Returns:
+        A context manager; all other errors pass.
+    """
     try:
         yield
     except Exception as error:
@@ -476,7 +493,14 @@ def fitting_inputs(inputs: Inputs) -> Iterator[None]:
 
 @contextmanager
 def noting_forward(inputs: Inputs) -> Iterator[None]:
-    """An exception of the user's model passes with a note of where it was raised."""
+    """Context in which an exception of the user's model gets a note that states where it was raised.
+
+    Args:
+        inputs: Inputs of the model, whose shapes the note states.
+
+    Returns:
+        A context manager.
+    """
     try:
         yield
     except HessmapError:

@@ -23,7 +23,11 @@ Read = Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]
 
 
 class OperationReader(TorchFunctionMode):
-    """Hands every operation to ``read(operation, args, kwargs)``, which carries it out and returns its result."""
+    """A torch-function mode that passes every operation to a function.
+
+    Args:
+        read: Called with operation, args and kwargs; it carries the operation out and returns its result.
+    """
 
     def __init__(self, read: Read) -> None:
         super().__init__()
@@ -51,10 +55,11 @@ ATTENTION_NOTE = (
 
 
 class OperationRewriter(TorchFunctionMode):
-    """Some operations of torch by their formulas; what is worth a note is added to ``notes``.
+    """A torch-function mode that replaces some operations of torch by their formulas.
 
-    ``fast`` has convolutions go by matrix products, and frozen batch norms by their formula, whose derivatives are
-    products with numbers.
+    Args:
+        notes: Set to which notes on what was replaced are added. Defaults to None: no notes.
+        fast: Whether convolutions become matrix products and frozen batch norms their formula. Defaults to False.
     """
 
     def __init__(self, notes: set[str] | None = None, fast: bool = False) -> None:

@@ -1,6 +1,4 @@
-"""The risk of a problem and its first derivatives, by autograd alone, which takes every model.
-
-What is differentiated, with what: a model, a loss and data, frozen at the moment of the call."""
+"""Problem: a model, a loss and data, frozen at the moment of the call; its risk and its gradient."""
 
 from __future__ import annotations
 
@@ -86,7 +84,16 @@ def risk_gradient(problem: Problem) -> Tensor:
 
 
 def outputs_and_vjp(problem: Problem, inputs: Inputs) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """The outputs of some samples, and the product of a cotangent with their Jacobian, flat."""
+    """Evaluate some samples and linearise them.
+
+    Args:
+        problem: Model, data and loss.
+        inputs: Inputs of some samples.
+
+    Returns:
+        Outputs (samples, output_dim), and a function that maps a cotangent of these to its product with the
+        Jacobian, flat.
+    """
     leaves = {name: value.detach().requires_grad_() for name, value in problem.named.items()}
     with torch.enable_grad():
         outputs = problem.forward(leaves, inputs)
@@ -533,13 +540,28 @@ class Problem:
 
 
 def require_problem(problem: object) -> None:
-    """Raise unless it is a Problem: what every function that differentiates asks first."""
+    """Raise unless an argument is a Problem.
+
+    Args:
+        problem: The argument.
+
+    Raises:
+        InvalidInput: If it is something else.
+    """
     remedy = "Build one with hm.Problem(model, loss, data)"
     require(isinstance(problem, Problem), "this needs a Problem", f"got a {type(problem).__name__}", remedy)
 
 
 def require_samples(problem: object, what: str) -> None:
-    """Raise unless it is a Problem whose loss has outputs and targets of single samples."""
+    """Raise unless an argument is a Problem with outputs and targets of single samples.
+
+    Args:
+        problem: The argument.
+        what: What was asked for, in words for the error.
+
+    Raises:
+        InvalidInput: If it is something else, or the problem of an objective.
+    """
     require_problem(problem)
     if isinstance(problem, Problem) and problem.is_objective:
         require_parts(problem.loss, what)

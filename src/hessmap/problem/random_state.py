@@ -23,7 +23,15 @@ _Item = TypeVar("_Item")
 
 @contextmanager
 def preserved_random_state(seed: int | None = None, *generators: torch.Generator | None) -> Iterator[None]:
-    """Run with the global random states (seeded if asked); put them, and those of the generators, back afterwards."""
+    """Context that restores the global random states, and those of generators, when it is left.
+
+    Args:
+        seed: Seed of the global states inside. Defaults to None: they continue.
+        generators: Further generators to restore.
+
+    Returns:
+        A context manager.
+    """
     own = [generator for generator in generators if generator is not None]
     with _LOCK:
         before = _states(own)

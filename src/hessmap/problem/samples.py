@@ -1,15 +1,9 @@
-"""The data of a problem: held in memory as tensors, or streamed, which means read again at every pass.
+"""The data of a problem as samples: what a user passes, held in memory or streamed, each with its weight in the mean.
 
-Tensors, pairs and dictionaries are held (a copy is made, so that a problem is a snapshot); loaders, data sets and lists
-of batches are streamed, and so are tensors that are larger than the memory budget. Every pass must give the same
-samples; the order may change.
-
-The samples of a problem as its loss reads them, each with its weight in the mean.
-
-From what a user passes as data to samples: one rule for every function.
-
-A pair of tensors is (inputs, targets); a dictionary brings its targets under ``labels`` or gets them from ``targets=``;
-a data set, a loader, a list or any other iterable that can be read again gives batches.
+A pair of tensors is (inputs, targets); a dictionary has its targets under ``labels`` or gets them from ``targets=``; a
+data set, a loader, a list or any other iterable that can be read again gives batches. Tensors, pairs and dictionaries
+are held: they are copied, so that a problem is a snapshot. Everything else is streamed, which means read again at every
+pass, and so are tensors larger than the memory budget. Every pass must give the same samples; the order may change.
 """
 
 from __future__ import annotations
@@ -79,7 +73,12 @@ class Digest:
 
 
 class HeldSamples:
-    """Inputs and targets in memory, one sample a row."""
+    """Inputs and targets in memory.
+
+    Args:
+        inputs: Inputs, one sample per row of each tensor.
+        targets: Targets, one sample per row.
+    """
 
     is_held = True
     is_ordered = True
@@ -436,7 +435,15 @@ def as_samples(
 
 
 def all_samples(data: Any, targets: Any = None) -> Pair:
-    """Inputs and targets of all samples in memory, in float64 where they are real."""
+    """Read all samples into memory.
+
+    Args:
+        data: Whatever ``Problem`` accepts as data.
+        targets: Targets of ``data``. Defaults to those that come with the data.
+
+    Returns:
+        Inputs and targets, in float64 where they are real.
+    """
     device = torch.device("cpu")
     samples, _ = as_samples(data, targets, torch.float64, device, available_bytes() // 4)
     if isinstance(samples, HeldSamples):

@@ -1,15 +1,13 @@
-"""The reader of layers: it follows parameters through the operations of a forward pass and shows their uses.
+"""One trace of a model: the uses of its parameters in a forward pass, and passes that are perturbed at some of them.
 
-Nothing is hooked into the user's modules. A weight that acts twice (tied, a module called twice) is seen twice, and so
-is what is made of parameters alone: views, slices, transposes, casts, parametrised weights.
+``Recorder`` follows parameters through the operations of a pass; nothing is hooked into the user's modules. A weight
+that is used twice (tied, or in a module that is called twice) has two uses, also through views, slices, transposes,
+casts and parametrisations. ``replay`` runs the pass again, with other samples, and replaces the outputs of some uses.
 
-A recorded forward pass once more, with other samples: stopped at some of its uses.
-
-Recording a model: forward passes on a few samples, and a guard that no use of a parameter was missed.
-
-Every edge of autograd's graph into a parameter, or into a tensor made of parameters alone, must start at a node that
-was made during a recorded call which names the parameter: each call notes the range of autograd's sequence numbers.
-What no call explains (a custom ``autograd.Function``, a scripted function) is a use of kind "other".
+A guard makes sure that no use was missed. Every edge of autograd's graph into a parameter, or into a tensor made of
+parameters alone, must start at a node that was made during a recorded call of this parameter: each call notes the range
+of autograd's sequence numbers. What no call explains (a custom ``autograd.Function``, a scripted function) is a use of
+kind "other".
 """
 
 from __future__ import annotations
@@ -64,10 +62,14 @@ class Listener(Protocol):
 
 
 class Recorder:
-    """Follows parameters, known by identity, through the operations of a forward pass.
+    """Follows parameters, identified as objects, through the operations of a forward pass.
 
-    With ``data`` it also follows what depends on the inputs, so that it can tell a use of a parameter from the making
-    of a tensor out of parameters alone; it then holds every tensor of the pass.
+    Args:
+        parameters: The parameters by name.
+        listener: Computes the outputs of every layer call, and may perturb them.
+        data: Inputs of the model. If given, tensors that depend on them are followed too, so that a use of a
+            parameter is distinguished from a tensor made of parameters alone; all tensors of the pass are then kept.
+            Defaults to None.
     """
 
     def __init__(
@@ -164,7 +166,18 @@ AtUse = Callable[[int, LayerCall], Tensor]
 
 
 def replay(problem: Problem, recording: Recording, inputs: Inputs, uses: Container[int], at_use: AtUse) -> Tensor:
-    """The outputs of the problem's model, where ``at_use(number, call)`` says what the outputs of some uses are."""
+    """Run the model of a problem with other outputs of some uses.
+
+    Args:
+        problem: Model, data and loss.
+        recording: The uses of its parameters.
+        inputs: Inputs of the model.
+        uses: Numbers of the uses to replace.
+        at_use: Called with the number of a use and its call; returns the outputs as rows.
+
+    Returns:
+        Tensor: Outputs of the model.
+    """
     stops = _Stops(recording, uses, at_use)
     with Recorder(problem.named, stops).reading():
         return problem.forward(problem.named, inputs)
@@ -224,7 +237,14 @@ _AGREEMENT = 1e-3  # of the largest value: rounding in other company is far less
 
 
 def recording_of(problem: Problem) -> Recording:
-    """The uses of a problem's parameters; found once per problem."""
+    """Trace the uses of a problem's parameters; done once per problem.
+
+    Args:
+        problem: Model, data and loss.
+
+    Returns:
+        Recording: All uses, in the order of a forward pass.
+    """
     return problem.cached("recording", record, problem)
 
 
