@@ -31,7 +31,7 @@ import character_gpt
 RUNS = Path("hessmap-runs")
 WIDTH, IMAGES, EPOCHS, BATCH = 16, 10_000, 40, 128
 GPT_STEPS = 4_000
-RESNET_SAMPLES, GPT_SAMPLES = 512, 256
+RESNET_SAMPLES, GPT_SAMPLES = 256, 128
 BITS = (2, 3, 4, 8)
 PREDICTIONS = {
     "gradient and block": ("gradient_term", "block_term"),
@@ -127,11 +127,11 @@ def problem_of(network: str) -> tuple[hm.Problem, dict[str, Any]]:
     return hm.Problem(model, "cross_entropy", *data, dtype=dtype), stored["training"]
 
 
-def case_of(network: str, per: str) -> dict[str, Any]:
+def case_of(network: str) -> dict[str, Any]:
     """Costs of all layers and widths, and their rank correlations with what was measured."""
     problem, training = problem_of(network)
-    block = hm.compression_plan(problem, BITS, 4, per=per)  # type: ignore[arg-type]
-    diagonal = hm.compression_plan(problem, BITS, 4, per=per, prediction="diagonal", measure=False)  # type: ignore[arg-type]
+    block = hm.compression_plan(problem, BITS, 4)
+    diagonal = hm.compression_plan(problem, BITS, 4, prediction="diagonal", measure=False)
     rows = []
     for layer, other in zip(block.layers, diagonal.layers, strict=True):
         for cost, rough in zip(layer.costs, other.costs, strict=True):
@@ -148,7 +148,7 @@ def case_of(network: str, per: str) -> dict[str, Any]:
             )
     return {
         "network": network,
-        "per": per,
+        "per": block.per,
         "training": training,
         "num_parameters": problem.num_parameters,
         "num_layers": len(block.layers),
@@ -162,6 +162,7 @@ def case_of(network: str, per: str) -> dict[str, Any]:
         },
         "plan": {
             "bits": block.chosen_bits,
+            "interactions": block.interactions,
             "used_mean_bits": block.used_mean_bits,
             "separate_increase": block.separate_increase,
             "joint_increase": block.joint_increase,
@@ -193,7 +194,6 @@ if __name__ == "__main__":
         print(about, "written to", path)
     else:
         where = environment()
-        cases = [case_of(options.network, per) for per in ("channel", "tensor")]
-        for case in cases:
-            print(case["network"], case["per"], case["rank_correlation"], case["plan"])
-        write(f"compression_costs_{options.network}", where, cases)
+        case = case_of(options.network)
+        print(case["rank_correlation"], case["plan"])
+        write(f"compression_costs_{options.network}", where, [case])

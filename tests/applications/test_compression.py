@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import hessmap as hm
 from hessmap.applications import quantise, quantised_parameters
-from hessmap.applications.compression import cheapest_choice
+from hessmap.applications.compression import _Forms, cheapest_choice
 from hessmap.errors import InvalidInput
 
 
@@ -173,7 +173,7 @@ def test_many_layers_agree_with_dynamic_programming_over_all_sizes() -> None:
 
 
 def test_the_plan_minimises_the_predicted_increase_within_the_budget(classifier: hm.Problem) -> None:
-    plan = hm.compression_plan(classifier, (2, 3, 4, 8), 3.5)
+    plan = hm.compression_plan(classifier, (2, 3, 4, 8), 3.5, interactions=False)
     weights = {layer.name: layer.num_weights for layer in plan.layers}
     assert sum(weights[name] * bits for name, bits in plan.chosen_bits.items()) <= 3.5 * sum(weights.values())
     sums = []
@@ -183,6 +183,43 @@ def test_the_plan_minimises_the_predicted_increase_within_the_budget(classifier:
             sums.append(sum(cost.predicted_increase for cost in costs))
     assert plan.separate_increase == pytest.approx(min(sums), rel=1e-12)
     assert plan.uniform_bits == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_change_of_two_layers_improves_a_plan_with_interactions(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    root = random.normal(size=(12, 12))
+    forms = _Forms(random.normal(size=(4, 3)), (root + root.T).reshape(4, 3, 4, 3))
+    sizes = np.cumsum(random.integers(1, 9, size=(4, 3)), axis=1)
+    capacity = int(0.7 * sizes[:, -1].sum())
+
+    def increase(choice: tuple[int, ...]) -> float:
+        step = np.zeros(12)
+        step[[3 * row + option for row, option in enumerate(choice)]] = 1
+        return float(forms.linear.ravel() @ step + step @ (root + root.T) @ step / 2)
+
+    def used(choice: tuple[int, ...]) -> int:
+        return int(sum(sizes[row, option] for row, option in enumerate(choice)))
+
+    start = (0, 0, 0, 0)
+    found = forms.improved_choice(start, sizes, capacity)
+    assert forms.increase(found) == pytest.approx(increase(found))
+    assert used(found) <= capacity
+    fitting = [choice for choice in product(range(3), repeat=4) if used(choice) <= capacity]
+    near = [choice for choice in fitting if sum(a != b for a, b in zip(choice, found, strict=True)) <= 2]
+    assert increase(found) == pytest.approx(min(map(increase, near)))
+    assert increase(found) <= increase(start)
+
+
+def test_interactions_never_make_the_predicted_increase_of_the_whole_larger() -> None:
+    problem = quadratic_problem()
+    together = hm.compression_plan(problem, (2, 3, 4), 3)
+    apart = hm.compression_plan(problem, (2, 3, 4), 3, interactions=False)
+    assert together.interactions
+    assert not apart.interactions
+    assert together.joint_increase <= apart.joint_increase + 1e-12
+    assert together.uniform_measured_increase is not None
+    assert together.joint_increase <= together.uniform_measured_increase + 1e-9  # exact: the loss is quadratic
 
 
 def test_a_plan_goes_through_json_and_has_one_row_per_layer(classifier: hm.Problem) -> None:

@@ -66,6 +66,13 @@ def made_records() -> Iterator[Record]:
     yield hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)
     yield hm.top_eigenpairs(np.diag(np.arange(1.0, 30.0)), 3)
     yield hm.maps.functions.bottleneck_view(network, inputs)
+    labels = torch.arange(60) % 10
+    small = hm.FullyConnected((64, 3, 10), activation="tanh").build(seed=0)
+    problem = hm.Problem(small, "cross_entropy", inputs, labels)
+    yield hm.compression_plan(problem, (3, 4), 3.5)
+    yield hm.pruning_plan(problem, 0.3)
+    yield hm.loss_plane(problem, "random", num_points=4)
+    yield hm.curvature_projection(problem, "2")
     corner = nn.Linear(2, 3, bias=False)
     corner.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
     yield hm.maps.functions.class_regions(corner, (-1.0, 1.0, -1.0, 1.5), grid_size=8)
@@ -81,6 +88,10 @@ PICTURED = {
     "EigenpairsMeasurement": ("eigenvalues",),
     "BottleneckView": ("layers",),
     "ClassRegions": ("regions",),
+    "CompressionPlan": ("costs", "bits"),
+    "PruningPlan": ("costs",),
+    "LossPlane": ("loss",),
+    "CurvatureProjection": ("mass",),
 }
 TRIED_ELSEWHERE = {"DensityCurve", "LearningCoefficientEstimate", "NetworkCurvature", "WholeCurvature"}
 WITHOUT_PICTURE = sorted(
@@ -148,6 +159,18 @@ def test_eigenvalues_are_drawn_by_magnitude_and_negative_ones_apart() -> None:
     nothing = replace(spectrum, eigenvalues=np.zeros(3), converged=False)
     assert not nothing.plot().axes[0].lines
     assert "NOT converged" in nothing.plot().axes[0].get_title(loc="left")
+
+
+def test_a_line_to_another_model_shows_its_barrier() -> None:
+    inputs, labels = hm.datasets.digits(num_samples=30)
+    models = [hm.FullyConnected((64, 3, 10), activation="tanh").build(seed=seed) for seed in (0, 1)]
+    line = hm.loss_plane(hm.Problem(models[0], "cross_entropy", inputs, labels), models[1], num_points=5)
+    axes = line.plot().axes[0]
+    assert line.barrier is not None
+    assert f"barrier {line.barrier.height:.3g}" in axes.get_title(loc="left")
+    named = axes.get_legend_handles_labels()[1]
+    assert named == ["loss", "quadratic model at 0", "straight line between both models"]
+    assert list(axes.lines[0].get_ydata()) == list(line.loss)  # type: ignore[arg-type]
 
 
 def test_names_that_look_like_mathematics_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
 
@@ -96,6 +97,7 @@ def compression_plan(
     per: Sharing = "channel",
     prediction: Prediction = "block",
     part: HessianPart = "loss",
+    interactions: bool = True,
     sparsity: float | None = None,
     measure: bool = True,
     seed: int = 0,
@@ -113,6 +115,8 @@ def compression_plan(
             width. "diagonal": with the diagonal alone, which all layers and widths share.
         part: "loss" (default): the Hessian of the loss. "outer_product": its Gauss-Newton part, which makes no
             curvature term negative. An objective has "loss" alone.
+        interactions: Whether the plan counts d_k^T H d_l of two layers k and l as well, which the products of "block"
+            contain. Defaults to True; it has no effect for "diagonal".
         sparsity: Share of each layer's weights, those with the lowest OBD scores, whose removal is priced as well.
             Default: none.
         measure: Also measure every cost, by one pass over the data per layer and bit width. Defaults to True.
@@ -126,12 +130,13 @@ def compression_plan(
         InvalidInput: If the arguments do not fit the problem, or the budget is below the smallest width.
 
     Notes:
-        Costs contain the gradient term g.d: away from a minimum it decides at 8 bits, where d is small. The plan
-        minimises the sum of the layers' separate costs and is optimal for it (a multiple-choice knapsack, solved by
-        dynamic programming over undominated states with the bound of the linear relaxation); ``joint_increase`` adds
-        the interactions between layers. A second-order prediction is too small or too large for steps that leave the
-        region where the loss is quadratic (2 bits): compare it with the measured column. Dong et al. 2019 (HAWQ),
-        LeCun et al. 1990 (OBD).
+        Costs contain the gradient term g.d: away from a minimum it decides at 8 bits, where d is small. Without
+        interactions the plan is optimal for the sum of the layers' separate costs (a multiple-choice knapsack, solved
+        by dynamic programming over undominated states with the bound of the linear relaxation). With interactions that
+        plan and the uniform one are improved by changing the widths of one or two layers as long as the predicted
+        increase of the whole falls: a local optimum, never above either. A second-order prediction is too small or too
+        large for steps that leave the region where the loss is quadratic (2 bits): compare it with the measured
+        column. Dong et al. 2019 (HAWQ), LeCun et al. 1990 (OBD).
 
     Example:
         >>> import hessmap as hm
@@ -161,8 +166,10 @@ def compression_plan(
 
     choices = [(name, width) for name in names for width in widths]
     error: float | None = None
+    forms: _Forms | None = None
     if prediction == "block":
-        terms = list(model.terms(step(*choice) for choice in choices))
+        forms = _second_order_forms(model, names, widths, step)
+        terms = forms.terms()
     else:
         diagonal, error = curvature_diagonal(model.hessian, seed)
         terms = list(_diagonal_terms(model, diagonal, (step(*choice) for choice in choices)))
@@ -179,15 +186,18 @@ def compression_plan(
     must = "predicted costs must be finite"
     require(bool(np.isfinite(predicted).all()), must, "the gradient or a product with the Hessian is not")
     total = sum(sizes.values())
-    chosen = cheapest_choice(
-        predicted,
-        np.array([[sizes[name] * width for width in widths] for name in names], dtype=np.int64),
-        int(Fraction(min(budget, widths[-1])) * total),
-    )
+    bit_counts = np.array([[sizes[name] * width for width in widths] for name in names], dtype=np.int64)
+    capacity = int(Fraction(min(budget, widths[-1])) * total)
+    chosen = cheapest_choice(predicted, bit_counts, capacity)
+    uniform = max(width for width in widths if width <= budget)
+    even = (widths.index(uniform),) * len(names)
+    if forms is not None and interactions:
+        improved = [forms.improved_choice(start, bit_counts, capacity) for start in (chosen, even)]
+        chosen = min(improved, key=forms.increase)
     planned = {name: widths[place] for name, place in zip(names, chosen, strict=True)}
     whole = quantised_parameters(problem, planned, per) - problem.parameters
-    (joint,) = model.terms([whole])
-    uniform = max((width for width in widths if width <= budget), default=None)
+    joint = sum(next(model.terms([whole]))) if forms is None else forms.increase(chosen)
+    uniform_step = quantised_parameters(problem, dict.fromkeys(names, uniform), per) - problem.parameters
     removals: dict[str, LayerPruning] = {}
     if sparsity is not None:
         removals, diagonal_error = obd_layers(model, names, sparsity, measure, seed)
@@ -209,13 +219,14 @@ def compression_plan(
         per=per,
         prediction=prediction,
         part=part,
+        interactions=forms is not None and bool(interactions),
         risk=model.risk,
         gradient_norm=float(model.gradient.norm()),
         separate_increase=sum(costs[name, planned[name]].predicted_increase for name in names),
-        joint_increase=sum(joint),
+        joint_increase=joint,
         measured_increase=model.measured(whole) if measure else None,
         uniform_bits=uniform,
-        uniform_measured_increase=_uniform_increase(model, names, uniform, per) if measure else None,
+        uniform_measured_increase=model.measured(uniform_step) if measure else None,
         sparsity=None if sparsity is None else float(sparsity),
         diagonal_error=error,
         num_products=model.num_products,
@@ -229,11 +240,71 @@ def _diagonal_terms(model: SecondOrderModel, diagonal: Tensor, steps: Iterator[T
         yield Terms(float(model.gradient @ change), float(diagonal @ change.square()) / 2)
 
 
-def _uniform_increase(model: SecondOrderModel, names: Sequence[str], width: int | None, per: Sharing) -> float | None:
-    if width is None:
-        return None
-    rounded = quantised_parameters(model.problem, dict.fromkeys(names, width), per)
-    return model.measured(rounded - model.problem.parameters)
+@dataclass(frozen=True, eq=False)
+class _Forms:
+    """g.d and d^T H e of the steps d, e of all layers and widths: (layers, widths) and twice that."""
+
+    linear: npt.NDArray[np.float64]
+    quadratic: npt.NDArray[np.float64]
+
+    def terms(self) -> list[Terms]:
+        size = self.linear.size
+        squares = self.quadratic.reshape(size, size).diagonal()
+        return [Terms(*pair) for pair in zip(self.linear.ravel().tolist(), (squares / 2).tolist(), strict=True)]
+
+    def increase(self, choice: Sequence[int]) -> float:
+        """Second-order increase of the loss with a width in every layer, interactions included."""
+        rows = np.arange(len(choice))
+        inner = self.quadratic[rows, choice][:, rows, choice]
+        return float(self.linear[rows, choice].sum() + inner.sum() / 2)
+
+    def improved_choice(self, start: Sequence[int], sizes: npt.NDArray[np.int64], capacity: int) -> tuple[int, ...]:
+        """Change the widths of one or two layers, the best change first, as long as the increase falls and it fits."""
+        rows, choice = np.arange(len(start)), np.array(start)
+        own = np.einsum("kiki->ki", self.quadratic)
+        scale = _SLACK * float(np.abs(self.linear).sum() + np.abs(own).sum())
+        is_pair = ~np.eye(len(rows), dtype=bool)[:, None, :, None]
+        while True:
+            towards = self.quadratic[:, :, rows, choice]  # of every step with the chosen step of every layer
+            alone = self.linear + own / 2 + towards.sum(2) - towards[rows, :, rows]
+            single = alone - alone[rows, choice][:, None]
+            pairs = (
+                single[:, :, None, None]
+                + single[None, None]
+                + self.quadratic
+                - towards[:, :, :, None]
+                - np.moveaxis(towards, 2, 0)[:, None, :, :]
+                + towards[rows, choice][:, None, :, None]
+            )
+            added = sizes - sizes[rows, choice][:, None]
+            room = capacity - int(sizes[rows, choice].sum())
+            fits = added[:, :, None, None] + added[None, None] <= room
+            pairs = np.where(fits & is_pair, pairs, np.inf)
+            best = np.unravel_index(int(pairs.argmin()), pairs.shape)
+            lone = np.where(added <= room, single, np.inf)
+            first = np.unravel_index(int(lone.argmin()), lone.shape)
+            if min(pairs[best], lone[first]) >= -scale:
+                return tuple(choice.tolist())
+            if lone[first] <= pairs[best]:
+                choice[first[0]] = first[1]
+            else:
+                choice[best[0]], choice[best[2]] = best[1], best[3]
+
+
+def _second_order_forms(
+    model: SecondOrderModel, names: Sequence[str], widths: Sequence[int], step: Callable[[str, int], Tensor]
+) -> _Forms:
+    """All forms from one product per layer and width; a step is zero outside of its layer."""
+    places = {name: model.problem.layout[name] for name in names}
+    own = {name: torch.stack([step(name, width)[place] for width in widths]) for name, place in places.items()}
+    linear, quadratic = [], []
+    changes = (step(name, width) for name in names for width in widths)
+    for change, product in model.products(changes):
+        linear.append(float(model.gradient @ change))
+        quadratic.append(torch.stack([own[name] @ product[place] for name, place in places.items()]))
+    shape = len(names), len(widths)
+    matrix = torch.stack(quadratic).cpu().double().numpy().reshape(*shape, *shape)
+    return _Forms(np.array(linear).reshape(shape), (matrix + matrix.transpose(2, 3, 0, 1)) / 2)
 
 
 def _checked_bits(bits: object) -> int:

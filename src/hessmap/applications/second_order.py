@@ -41,15 +41,18 @@ class SecondOrderModel:
     def gradient(self) -> Tensor:
         return self.problem.gradient()
 
-    def terms(self, steps: Iterable[Tensor]) -> Iterator[Terms]:
-        """Yield the terms of each step, by one product per step; steps are made as they are needed."""
+    def products(self, steps: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield each step d with H d; steps are made as they are needed, a block of them at once."""
         waiting = iter(steps)
         while some := list(islice(waiting, max(1, self.hessian.block_size))):
-            columns = torch.stack(some, 1)
-            curved = (columns * self.hessian.matmat(columns)).sum(0) / 2
-            sloped = self.gradient @ columns
+            found = self.hessian.matmat(torch.stack(some, 1))
             self.num_products += len(some)
-            yield from (Terms(*pair) for pair in zip(sloped.tolist(), curved.tolist(), strict=True))
+            yield from zip(some, found.T, strict=True)
+
+    def terms(self, steps: Iterable[Tensor]) -> Iterator[Terms]:
+        """Yield the terms of each step, by one product per step."""
+        for step, product in self.products(steps):
+            yield Terms(float(self.gradient @ step), float(step @ product) / 2)
 
     def measured(self, step: Tensor) -> float:
         """The increase of the loss by a step, by one forward pass over the data."""

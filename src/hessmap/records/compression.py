@@ -106,12 +106,13 @@ class CompressionPlan(Record):
         per: "tensor" or "channel": what shares a scale.
         prediction: "block" (the layer's whole block) or "diagonal".
         part: "loss" or "outer_product": the Hessian of the prediction.
+        interactions: Whether the plan counts interactions between layers; else it is optimal for separate costs.
         risk: Loss before compression.
         gradient_norm: Norm of the gradient: above zero the gradient terms matter.
-        separate_increase: Sum of the predicted increases of the layers: what the plan minimises.
+        separate_increase: Sum of the predicted increases of the layers, each with all others as they are.
         joint_increase: Second-order prediction for all layers at once, interactions between layers included.
         measured_increase: Increase of the loss with all layers quantised; None if it was not measured.
-        uniform_bits: The largest single bit width within the budget; None if there is none.
+        uniform_bits: The largest single bit width within the budget.
         uniform_measured_increase: Increase of the loss with that bit width in every layer.
         sparsity: Share of each layer's weights whose removal is priced; None if it was not asked for.
         diagonal_error: Norm of the standard errors of an estimated diagonal over its own norm; 0 for an exact one,
@@ -128,12 +129,13 @@ class CompressionPlan(Record):
     per: str
     prediction: str
     part: str
+    interactions: bool
     risk: float
     gradient_norm: float
     separate_increase: float
     joint_increase: float
     measured_increase: float | None
-    uniform_bits: int | None
+    uniform_bits: int
     uniform_measured_increase: float | None
     sparsity: float | None
     diagonal_error: float | None

@@ -10,18 +10,29 @@ require_extra("matplotlib", "plots")
 from hessmap.records import (
     BottleneckView,
     ClassRegions,
+    CompressionPlan,
     CurvatureMap,
+    CurvatureProjection,
     CurvatureTrack,
     DensityCurve,
     DensityEstimate,
     EigenpairsMeasurement,
     KroneckerError,
     LearningCoefficientEstimate,
+    LossPlane,
     MapComparison,
     NetworkCurvature,
+    PruningPlan,
     Spectrum,
     WholeCurvature,
     register_pictures,
+)
+from hessmap.views.plots.applications import (
+    compression_bits_figure,
+    compression_costs_figure,
+    loss_plane_figure,
+    projection_figure,
+    pruning_costs_figure,
 )
 from hessmap.views.plots.certificate import gauge_figure
 from hessmap.views.plots.functions import class_regions_figure, representations_figure
@@ -42,13 +53,18 @@ __all__ = [
     "chains_figure",
     "class_regions_figure",
     "comparison_figure",
+    "compression_bits_figure",
+    "compression_costs_figure",
     "density_figure",
     "eigenvalues_figure",
     "gauge_figure",
     "kronecker_error_figure",
     "layers_figure",
+    "loss_plane_figure",
     "map_density_figure",
     "network_density_figure",
+    "projection_figure",
+    "pruning_costs_figure",
     "representations_figure",
     "save_figure",
     "spectrum_figure",
@@ -90,3 +106,7 @@ register_pictures("hessmap.certificates.certificate.Certificate", gauge=gauge_fi
 register_pictures(KroneckerError, layers=kronecker_error_figure)
 register_pictures(ClassRegions, regions=class_regions_figure)
 register_pictures(LearningCoefficientEstimate, chains=chains_figure)
+register_pictures(CompressionPlan, costs=compression_costs_figure, bits=compression_bits_figure)
+register_pictures(PruningPlan, costs=pruning_costs_figure)
+register_pictures(LossPlane, loss=loss_plane_figure)
+register_pictures(CurvatureProjection, mass=projection_figure)

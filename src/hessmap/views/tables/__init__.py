@@ -2,6 +2,7 @@
 
 from hessmap.views.tables.certificate import certificate_view, verification_view
 from hessmap.views.tables.comparison import comparison_view
+from hessmap.views.tables.compression import compression_view
 from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, summary_view
 from hessmap.views.tables.prediction import data_view, prediction_view
@@ -10,6 +11,7 @@ __all__ = [
     "certificate_view",
     "coefficient_view",
     "comparison_view",
+    "compression_view",
     "data_view",
     "estimate_view",
     "function_verdict",
