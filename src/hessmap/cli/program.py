@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command_name
 
-from hessmap.cli import certify, data, function, predict
+from hessmap.cli import certify, data, function, plane, predict
 from hessmap.cli.learning import learning_app
 from hessmap.cli.map import EXAMPLES as MAP_EXAMPLES
 from hessmap.cli.map import map_curvature
@@ -116,7 +116,7 @@ _EXAMPLES = """
 Every command has --help with examples, and --json for programs.
 """
 
-_ORDER = ("map", "maps", "tracks", "predict", "certify", "function", "learning", "data", "serve")
+_ORDER = ("map", "maps", "tracks", "predict", "certify", "function", "plane", "learning", "data", "serve")
 _HELP_OPTIONS = ["-h", "--help"]
 _PACKAGES = ("hessmap", "hessmap_explorer", "hessmap_research")
 _OUTPUT_ERRORS = (errno.EBADF, errno.EIO, errno.ENOSPC)
@@ -212,6 +212,7 @@ app.add_typer(tracks_app)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("function", epilog=function.EXAMPLES)(function.function)
+app.command("plane", epilog=plane.EXAMPLES)(plane.plane)
 app.add_typer(learning_app)
 app.command("data", epilog=data.EXAMPLES)(data.data)
 add_commands_of_packages(app)

@@ -5,6 +5,7 @@ from hessmap.views.tables.comparison import comparison_view
 from hessmap.views.tables.compression import compression_view
 from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, summary_view
+from hessmap.views.tables.planes import plane_view
 from hessmap.views.tables.prediction import data_view, prediction_view
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "layers_table",
     "map_view",
     "network_view",
+    "plane_view",
     "prediction_view",
     "ranks_table",
     "summary_view",
