@@ -12,10 +12,10 @@ from hessmap.cli.options import FIGURES, AsJson, Samples, Seed, Side, console, e
 EXAMPLES = """
 [bold]Examples[/bold]
 
-  hessmap plane                                       [dim]# along the sharpest directions of a small network[/dim]\n
+  hessmap plane                              [dim]# the sharpest directions[/dim]\n
   hessmap plane --directions random --figure plane.png\n
-  hessmap plane my_models:net --data my_data:train --dimensions 1\n
-  hessmap plane my_models:net --data my_data:train --other my_models:second  [dim]# the barrier between two[/dim]
+  hessmap plane my:net --data my:train --dimensions 1\n
+  hessmap plane my:net --data my:train --other my:second   [dim]# a barrier[/dim]
 """
 
 
