@@ -150,7 +150,7 @@ CASES: dict[str, Callable[..., Any]] = {
 # What holds values alone, needs more than one process, or is met through another name above.
 NOT_CALLED = {
     *("Polynomial", "TeacherStudent", "LinearSpectrumLaw", "Certificate", "LargeProblem"),
-    *("distributed", "subspace_overlap", "progress", "plot"),
+    *("distributed", "sharded_hessian", "subspace_overlap", "progress", "plot"),
 }
 DATA: dict[str, Callable[[], Any]] = {
     "digits": lambda: datasets.digits(20, seed=3),

@@ -63,6 +63,7 @@ _HOME_OF = {
     "predict_ranks": "theory",
     "pruning_plan": "applications",
     "sample_gradients": "hessians",
+    "sharded_hessian": "hessians",
     "sharpness": "measurement",
     "solve": "measurement",
     "spectrum": "measurement",
@@ -147,6 +148,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.hessians import outer_product_hessian as outer_product_hessian
     from hessmap.hessians import output_jacobian as output_jacobian
     from hessmap.hessians import sample_gradients as sample_gradients
+    from hessmap.hessians import sharded_hessian as sharded_hessian
     from hessmap.layers import fisher_diagonal as fisher_diagonal
     from hessmap.layers import kronecker_approximation as kronecker_approximation
     from hessmap.layers import kronecker_curvature as kronecker_curvature

@@ -12,6 +12,7 @@ from hessmap.hessians.operators import (
     outer_product_hessian,
 )
 from hessmap.hessians.sample_gradients import SampleGradients, sample_gradients
+from hessmap.hessians.sharded import ShardedHessian, sharded_hessian
 
 ggn = outer_product_hessian  # the field's short name of the same operator
 
@@ -21,6 +22,7 @@ __all__ = [
     "Hessian",
     "LayerGraph",
     "SampleGradients",
+    "ShardedHessian",
     "distributed",
     "empirical_fisher",
     "exact_diagonal",
@@ -33,5 +35,6 @@ __all__ = [
     "outer_product_hessian",
     "output_jacobian",
     "sample_gradients",
+    "sharded_hessian",
     "tangent_kernel",
 ]

@@ -4,6 +4,7 @@ The spectral density of a large operator, by stochastic Lanczos quadrature."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,9 +15,10 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, require, require_name
-from hessmap.linalg import ParallelLanczos, ScaledProduct
+from hessmap.linalg import ParallelLanczos, ScaledProduct, ShardedOperator
 from hessmap.measurement.operators_in import EPS, Floats, Matrix
 from hessmap.measurement.probes import CONFIDENCE, ProbedOperator, form_errors
+from hessmap.measurement.sharded import ShardedProbes
 from hessmap.progress import shown_work
 from hessmap.records import DensityEstimate, smoothed_density
 
@@ -57,15 +59,22 @@ def gauss_rules(product: ScaledProduct, starts: Tensor, num_steps: int, keep_bas
     right (Greenbaum 1989; Chen, Trogdon & Ubaru 2021).
     """
     process = lanczos_process(product, starts, num_steps, keep_basis)
-    matrices, lengths = process.projection, process.num_vectors.tolist()
+    lengths = process.num_vectors.tolist()
+    matrices = [matrix[:length, :length] for matrix, length in zip(process.projection, lengths, strict=True)]
     is_exact = process.has_ended | (process.num_vectors == product.size)
+    return _rules_of(matrices, is_exact.tolist())
+
+
+def _rules_of(matrices: Sequence[Tensor], is_exact: Sequence[bool]) -> GaussRules:
+    """The rules of the tridiagonal matrices of some starts; those of ended spaces do not change with the steps."""
+    lengths = [len(matrix) for matrix in matrices]
     halves = [length if is_exact[i] else max(1, length // 2) for i, length in enumerate(lengths)]
     earlier = [length if is_exact[i] else max(1, length - 1) for i, length in enumerate(lengths)]
     rules = [
         _padded_rules([_rule(matrix[:length, :length]) for matrix, length in zip(matrices, some, strict=True)])
         for some in (lengths, halves, earlier)
     ]
-    return GaussRules(*rules[0], *rules[1], *rules[2], is_exact)
+    return GaussRules(*rules[0], *rules[1], *rules[2], torch.tensor(is_exact))
 
 
 def lanczos_process(product: ScaledProduct, starts: Tensor, num_steps: int, keep_basis: bool) -> ParallelLanczos:
@@ -148,6 +157,12 @@ def density_estimate(
     must = f"width must be positive and finite, and not below {_LEAST_WIDTH:.2g}, whose density is a number"
     require(width is None or _LEAST_WIDTH <= width < np.inf, must, f"got {width}")
     require_name("method", method, get_args(DensityMethod))
+    if isinstance(matrix, ShardedOperator):
+        must = "the density of a sharded operator is estimated by quadrature"
+        require(method in ("auto", "quadrature"), must, f"got method {method!r}")
+        probes = ShardedProbes(matrix, seed)
+        found = [probes.tridiagonal(num_steps) for _ in range(num_probes)]
+        return density_record(probes, _rules_of(*zip(*found, strict=True)), num_steps, True, width)
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
     num_products = num_probes * min(num_steps, operator.size)
@@ -215,7 +230,7 @@ def probe_rules(
 
 
 def density_record(
-    operator: ProbedOperator,
+    operator: ProbedOperator | ShardedProbes,
     rules: GaussRules,
     num_steps: int,
     kept: bool,
@@ -264,7 +279,12 @@ def method_text(density: DensityEstimate) -> str:
 
 
 def _smoothing_and_grid(
-    operator: ProbedOperator, nodes: Floats, weights: Floats, num_steps: int, width: float | None, num_points: int
+    operator: ProbedOperator | ShardedProbes,
+    nodes: Floats,
+    weights: Floats,
+    num_steps: int,
+    width: float | None,
+    num_points: int,
 ) -> tuple[float, Floats]:
     used = nodes[weights > 0]
     low, high = float(used.min()), float(used.max())
@@ -289,12 +309,12 @@ def _largest_nearby(values: Floats, grid: Floats, width: float) -> Floats:
     return found
 
 
-def _node_rounding(operator: ProbedOperator, nodes: Floats) -> float:
+def _node_rounding(operator: ProbedOperator | ShardedProbes, nodes: Floats) -> float:
     return operator.rounding * float(np.abs(nodes).max())
 
 
 def _rounding_of_density(
-    operator: ProbedOperator, grid: Floats, nodes: Floats, weights: Floats, width: float
+    operator: ProbedOperator | ShardedProbes, grid: Floats, nodes: Floats, weights: Floats, width: float
 ) -> Floats:
     """How far the mean density moves at most where rounding moves every node, and by its own evaluation: to first
     order by the slope of the Gaussians, to second order by their largest curvature."""

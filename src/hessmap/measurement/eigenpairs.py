@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, require_name, sentence
-from hessmap.linalg import LinearOperator, ParallelLanczos, ScaledProduct
+from hessmap.linalg import LinearOperator, ParallelLanczos, ScaledProduct, ShardedOperator
 from hessmap.measurement.eigenpair_iteration import (
     ENDS,
     LOOSE,
@@ -41,6 +41,7 @@ from hessmap.measurement.operators_in import (
     reachable_tolerance,
 )
 from hessmap.measurement.probes import ProbedOperator
+from hessmap.measurement.sharded import sharded_eigenpairs
 from hessmap.progress import shown_work
 from hessmap.records import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
@@ -182,6 +183,10 @@ def top_eigenpairs(
     >>> found.eigenvalues.round(12), found.converged
     (array([3., 3.]), True)
     """
+    if isinstance(matrix, ShardedOperator):
+        return sharded_eigenpairs(
+            matrix, count, which=which, tolerance=tolerance, max_basis=max_basis, max_products=max_products, seed=seed
+        )
     product = measured_product(matrix)
     product.keeps_first = True
     product.device = matrix.device if isinstance(matrix, LinearOperator) else product.device
@@ -228,8 +233,9 @@ def sharpness(
     >>> round(sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step, 12)
     0.5
     """
-    accuracy = reachable_tolerance(matrix, _SHARPNESS_TOLERANCE) if tolerance is None else tolerance
-    found = top_eigenpairs(matrix, 1, tolerance=accuracy, max_products=max_products, seed=seed)
+    if tolerance is None and not isinstance(matrix, ShardedOperator):
+        tolerance = reachable_tolerance(matrix, _SHARPNESS_TOLERANCE)
+    found = top_eigenpairs(matrix, 1, tolerance=tolerance, max_products=max_products, seed=seed)
     value = float(found.eigenvalues[0])
     return SharpnessMeasurement(
         value=value,

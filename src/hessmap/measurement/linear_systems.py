@@ -14,7 +14,7 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, checked_number, require
-from hessmap.linalg import BlockLanczos, Floats, frobenius_norm, largest_entry
+from hessmap.linalg import BlockLanczos, Floats, ShardedOperator, frobenius_norm, largest_entry
 from hessmap.measurement.operators_in import (
     EPS,
     SMALLEST,
@@ -25,6 +25,7 @@ from hessmap.measurement.operators_in import (
     symmetric_array,
 )
 from hessmap.measurement.probes import ProbedOperator
+from hessmap.measurement.sharded import sharded_solve, sharded_tolerance
 from hessmap.progress import shown_work
 from hessmap.records import LinearSolution, ShiftedSolution
 
@@ -61,6 +62,9 @@ def krylov_solve(
     require(0 < accuracy < 1, "tolerance must lie between 0 and 1", f"got {accuracy}")
     max_basis = checked_count("max_basis", max_basis, 1)
     max_products = checked_count("max_products", max_products, 1)
+    if isinstance(matrix, ShardedOperator):
+        accuracy = max(accuracy, sharded_tolerance(matrix, 0.0)) if tolerance is None else accuracy
+        return sharded_solve(matrix, right_side, shift, accuracy, max_basis, max_products)
     operator = ProbedOperator(matrix, seed)
     given = right_side_array(right_side, operator.size)
     right = torch.from_numpy(given.reshape(operator.size, -1).copy())

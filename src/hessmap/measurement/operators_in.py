@@ -15,7 +15,15 @@ from scipy.sparse.linalg import LinearOperator as ScipyOperator
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, noting_errors, require, sentence
-from hessmap.linalg import LinearOperator, ScaledProduct, SymmetricBlock, asymmetry, frobenius_norm, largest_entry
+from hessmap.linalg import (
+    LinearOperator,
+    ScaledProduct,
+    ShardedOperator,
+    SymmetricBlock,
+    asymmetry,
+    frobenius_norm,
+    largest_entry,
+)
 
 Floats = NDArray[np.float64]
 Matrix: TypeAlias = LinearOperator | ScipyOperator | Tensor | NDArray[Any]
@@ -97,6 +105,8 @@ def _known_operator(matrix: Matrix) -> LinearOperator | Tensor | NDArray[Any]:
 def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
     """The matrix as a finite float64 array of two dimensions; that of an operator in float32 is converted."""
     matrix = _known_operator(matrix)
+    if isinstance(matrix, ShardedOperator):
+        raise sharded_refusal("a dense form")
     if isinstance(matrix, LinearOperator):
         _operator_shape(matrix)
         with noting_errors("the dense form of an operator"):
@@ -131,10 +141,18 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
         # torch reads neither reversed nor read-only arrays.
         tensor = torch.from_numpy(np.require(array, requirements=("C_CONTIGUOUS", "WRITEABLE")))
         return ScaledProduct(tensor.matmul, len(array))
+    if isinstance(matrix, ShardedOperator):
+        raise sharded_refusal("this measurement")
     shape = _operator_shape(matrix)
     _require_square(shape)
     check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
     return ScaledProduct(partial(_product, matrix), shape[0], check, is_new=matrix.makes_new_images)
+
+
+def sharded_refusal(what: str) -> InvalidInput:
+    """The error for a measurement that needs whole vectors, of an operator whose vectors are sharded."""
+    known = "sharpness, top_eigenpairs, trace_estimate, density_estimate and krylov_solve"
+    return InvalidInput(sentence(f"{what} needs whole vectors", "those of this operator are sharded", f"Use {known}"))
 
 
 def announce_products(matrix: Matrix, product: ScaledProduct, count: int) -> None:

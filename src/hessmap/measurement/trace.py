@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.linalg import Floats, frobenius_norm, inner_matrix
+from hessmap.linalg import Floats, ShardedOperator, frobenius_norm, inner_matrix
 from hessmap.measurement.diagonal import SKETCH, diagonal_by_products, exact_diagonal, rounding_errors
 from hessmap.measurement.operators_in import Matrix
 from hessmap.measurement.probes import (
@@ -32,6 +32,7 @@ from hessmap.measurement.probes import (
     orthonormal_range,
     standard_error,
 )
+from hessmap.measurement.sharded import sharded_trace
 from hessmap.progress import expect_products, shown_work
 from hessmap.records import EigenpairsMeasurement, SpectralEstimate
 
@@ -313,6 +314,10 @@ def trace_estimate(
     """
     require_name("method", method, get_args(TraceMethod))
     target = error_target(relative_error, max_products, absolute_error, norm_error=relative_error)
+    if isinstance(matrix, ShardedOperator):
+        must = "the trace of a sharded operator is estimated by Hutchinson's method"
+        require(method in ("auto", "hutchinson") and known is None, must, f"got method {method!r}, known {known!r}")
+        return sharded_trace(matrix, target, seed)
     operator = ProbedOperator(matrix, seed)
     if known is not None:
         must = "known eigenpairs must be of the same matrix, and serve hutch++"

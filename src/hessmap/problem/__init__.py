@@ -11,7 +11,7 @@ from hessmap.problem.autograd import (
     vjp_rows,
 )
 from hessmap.problem.checks import coupled_samples
-from hessmap.problem.data import Inputs, map_tensors, num_rows, take_rows, tensor_or_same, tensors_with_paths
+from hessmap.problem.data import Inputs, map_tensors, move_to, num_rows, take_rows, tensor_or_same, tensors_with_paths
 from hessmap.problem.derivative_checks import (
     SYMMETRY_TOLERANCE,
     asymmetric,
@@ -21,12 +21,12 @@ from hessmap.problem.derivative_checks import (
 )
 from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
 from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Recording
-from hessmap.problem.model import Forward, fitting_inputs, noting_forward, private_copy
-from hessmap.problem.objective import Objective
+from hessmap.problem.model import Forward, fitting_inputs, noting_forward, private_copy, selected_names
+from hessmap.problem.objective import LossObjective, Objective, loss_objective, objective_name
 from hessmap.problem.operations import Operation, OperationReader, OperationRewriter
 from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem, require_samples
 from hessmap.problem.random_state import preserved_random_state
-from hessmap.problem.samples import Batch, HeldSamples, all_samples
+from hessmap.problem.samples import Batch, HeldSamples, all_samples, as_samples, objective_batches
 from hessmap.problem.trace import Recorder, perturbed_pass, recording_of, replay
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "Kind",
     "LayerCall",
     "LayerUse",
+    "LossObjective",
     "Objective",
     "Operation",
     "OperationReader",
@@ -52,6 +53,7 @@ __all__ = [
     "Recording",
     "RowProduct",
     "all_samples",
+    "as_samples",
     "asymmetric",
     "batch_bytes",
     "bytes_per_sample",
@@ -60,9 +62,13 @@ __all__ = [
     "fitting_inputs",
     "has_slow_convolutions",
     "in_every_channel",
+    "loss_objective",
     "map_tensors",
+    "move_to",
     "noting_forward",
     "num_rows",
+    "objective_batches",
+    "objective_name",
     "outputs_and_vjp",
     "perturbed_pass",
     "preserved_random_state",
@@ -74,6 +80,7 @@ __all__ = [
     "require_symmetric_products",
     "require_true_derivatives",
     "samples_at_once",
+    "selected_names",
     "take_rows",
     "tensor_or_same",
     "tensors_with_paths",

@@ -146,7 +146,17 @@ def num_rows(inputs: Inputs) -> int:
 
 
 def move_to(inputs: Inputs, device: torch.device, dtype: torch.dtype, *, copy: bool = False) -> Inputs:
-    """On a device, the real tensors in a number format."""
+    """Move inputs to a device, and their real tensors to a number format.
+
+    Args:
+        inputs: A tensor, or a structure of tensors.
+        device: Where they go.
+        dtype: Number format of real tensors.
+        copy: Whether tensors that are there already are copied. Defaults to False.
+
+    Returns:
+        Inputs: The same structure.
+    """
 
     def moved(tensor: Tensor) -> Tensor:
         return tensor.detach().to(device, dtype if tensor.is_floating_point() else None, copy=copy)

@@ -174,7 +174,8 @@ def _refuse_shards(model: nn.Module) -> None:
         if sharding is not None and isinstance(parameter, sharding.DTensor):
             must = "a problem copies its model, which needs all of its parameters in this process"
             got = f"parameter '{name}' is sharded (FSDP2 or tensor parallel)"
-            raise UnsupportedNetwork(sentence(must, got))
+            remedy = "Use hm.sharded_hessian(model, loss, data), which uses the model in place"
+            raise UnsupportedNetwork(sentence(must, got, remedy))
 
 
 def _refuse_what_cannot_be_copied(model: nn.Module, may_be_random: bool) -> None:
@@ -231,7 +232,15 @@ def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.
 def selected_names(
     patterns: str | Sequence[str] | None, names: Sequence[str], frozen: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """The names that one of the patterns means, in their own order: a name, a glob, or a layer that holds them.
+    """The names that one of the patterns means, in their own order: a name, a glob, or a layer that has them.
+
+    Args:
+        patterns: Patterns, one pattern, or None for all names.
+        names: Names of trainable parameters.
+        frozen: Names of other parameters, for errors. Defaults to none.
+
+    Returns:
+        The chosen names.
 
     >>> selected_names(["*.bias", "2"], ["0.weight", "0.bias", "2.weight", "20.weight"])
     ('0.bias', '2.weight')

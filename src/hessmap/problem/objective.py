@@ -28,6 +28,14 @@ BatchWeights = Literal["size", "equal"]
 
 
 def objective_name(objective: Objective) -> str:
+    """The name of an objective in notes and errors.
+
+    Args:
+        objective: The user's function or object.
+
+    Returns:
+        str: Its own name, or that of its type.
+    """
     return str(getattr(objective, "__name__", type(objective).__name__))
 
 
@@ -225,7 +233,12 @@ def _called(model: nn.Module, inputs: Any, forward: Forward | None) -> Any:
 
 class LossObjective:
     """A loss of outputs and targets as an objective of whole batches, whose samples share the statistics of their batch
-    or its random numbers: the batch's sum over its normaliser, the sum of what its samples count in the mean."""
+    or its random numbers: the batch's sum over its normaliser, the sum of what its samples count in the mean.
+
+    Args:
+        loss: The loss of outputs and targets.
+        forward: How to call the model; None for a call with its inputs.
+    """
 
     def __init__(self, loss: Loss, forward: Forward | None) -> None:
         self.loss, self.forward = loss, forward
@@ -248,7 +261,16 @@ class LossObjective:
 
 
 def loss_objective(loss: AnyLoss | None, forward: Forward | None, class_axis: int | None) -> LossObjective:
-    """The objective of a loss on whole batches, for ``batch_norm="train"`` and ``randomness="fixed"``."""
+    """The objective of a loss on whole batches, for ``batch_norm="train"``, ``randomness="fixed"`` and models in place.
+
+    Args:
+        loss: A loss as ``Problem`` takes it.
+        forward: How to call the model; None for a call with its inputs.
+        class_axis: Axis of the classes, or None.
+
+    Returns:
+        LossObjective: The function ``(model, batch)``.
+    """
     must = "batch_norm='train' and randomness='fixed' need a loss or an objective"
     require(loss is not None, must, "loss is None")
     return LossObjective(as_loss(loss, class_axis), forward)  # type: ignore[arg-type]

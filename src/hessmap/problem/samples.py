@@ -222,7 +222,14 @@ def _changed_batches_error(got: str) -> NotReproducible:
 
 
 def objective_batches(data: Any) -> ObjectiveBatches:
-    """The batches that a user means: a list, loader or data set gives several; anything else is one."""
+    """The batches that a user means: a list, loader or data set gives several; anything else is one.
+
+    Args:
+        data: A list, loader or data set of batches, or one batch.
+
+    Returns:
+        ObjectiveBatches: Batches that are read again at every pass and compared with the first.
+    """
     if isinstance(data, Iterator):
         got = f"got a {type(data).__name__}, which can be read only once"
         raise InvalidInput(sentence("data must be readable more than once", got, "Pass a list of batches or a loader"))
@@ -417,7 +424,18 @@ _BATCH = 256  # samples at a time of a data set that comes without a loader
 def as_samples(
     data: Any, targets: Any, dtype: torch.dtype, device: torch.device, budget: int
 ) -> tuple[Samples, tuple[str, ...]]:
-    """The samples that a user means, and notes on what was done to them."""
+    """The samples that a user means, and notes on what was done to them.
+
+    Args:
+        data: Tensors, a pair, a dictionary with labels, a data set, a loader or a list of batches.
+        targets: Targets of ``data``, or None where they come with it.
+        dtype: Number format of real inputs.
+        device: Where samples are kept.
+        budget: Bytes above which tensors are read in slices instead of copied.
+
+    Returns:
+        The samples, held or streamed, and the notes.
+    """
     data, targets = tensor_or_same(data), None if targets is None else as_tensor(targets, "targets")
     if targets is None and is_pair(data):
         data, targets = data[0], as_tensor(data[1], "targets")
