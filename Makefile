@@ -58,9 +58,10 @@ unit-explorer: install
 unit-research: install
 	$(PYTEST) research
 
-# Figures of the studies, drawn again from their stored results.
+# Figures of the studies, drawn again from their stored results, and of the guides, by their examples.
 pictures: install
 	$(BIN)/python research/docs/hooks/pictures.py
+	$(BIN)/python docs/hooks/example_pictures.py
 
 # After a change of the registry or of research/results: the stored outcomes, and the tables that are made from them.
 papers: install

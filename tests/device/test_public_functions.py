@@ -96,6 +96,10 @@ def halved(model: nn.Module) -> nn.Module:
     return other
 
 
+def merged(problem: hm.Problem) -> nn.Module:
+    return hm.merge([problem.model, halved(problem.model)], [hm.kronecker_curvature(problem)] * 2, damping=0.1)
+
+
 def tracked(problem: hm.Problem) -> list[Any]:
     """The curvature of a model before and after a step of its weights."""
     model, data = problem.model, (problem.samples.first[0], problem.samples.first[1])
@@ -139,6 +143,28 @@ CALLS: dict[str, Callable[[hm.Problem], Any]] = {
         decoupling(hm.layer_hessian(problem, last_layer(problem)), 2).expectation.frobenius_error
     ),
     "kronecker_curvature": lambda problem: hm.kronecker_curvature(problem) @ ones(problem),
+    "kronecker_curvature, solve": lambda problem: hm.kronecker_curvature(problem, "ekfac").solve(
+        problem.gradient(), damping=0.1
+    ),
+    "kronecker_curvature of the loss": lambda problem: hm.kronecker_curvature(problem, "block", part="loss").to_dense(),
+    "sample_gradients": lambda problem: hm.sample_gradients(problem) @ ones(problem),
+    "sample_gradients, transposed": lambda problem: hm.sample_gradients(problem).T @ problem.weights,
+    "sample_gradients, rows": lambda problem: hm.sample_gradients(problem).gram(),
+    "fisher_diagonal": lambda problem: list(hm.fisher_diagonal(problem).values()),
+    "influence": lambda problem: (
+        hm.influence(problem, problem, damping=0.1, correction="leverage", self_influence=True).scores
+    ),
+    "laplace": lambda problem: [
+        hm.laplace(problem).predict(problem.inputs).covariance,
+        hm.laplace(problem).optimal_prior().marginal_likelihood().value,
+        hm.laplace(problem).sample(1, torch.Generator().manual_seed(0)),
+    ],
+    "merge": lambda problem: list(
+        hm.merge(
+            [problem.model, halved(problem.model)], [hm.kronecker_curvature(problem)] * 2, damping=0.1
+        ).parameters()
+    ),
+    "ewc_penalty": lambda problem: hm.ewc_penalty(problem, "kfac")(halved(problem.model)),
     "compression_plan": lambda problem: costs_of(hm.compression_plan(problem, (3, 6), 4, sparsity=0.5)),
     "pruning_plan": lambda problem: hm.pruning_plan(problem, 0.3, "obs").scores,
     "curvature_projection": lambda problem: hm.curvature_projection(problem, last_layer(problem)).parts[0].kept,
