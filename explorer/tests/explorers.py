@@ -16,7 +16,17 @@ from typing import Any
 import numpy as np
 from starlette.testclient import TestClient
 
-from hessmap.records import CurvatureTrack, MapOptions, SpectralEstimate, Store, TrackPoint, add_map, add_track
+from hessmap.records import (
+    CurvatureTrack,
+    MapOptions,
+    SpectralEstimate,
+    StepQuantity,
+    StepReport,
+    Store,
+    TrackPoint,
+    add_map,
+    add_track,
+)
 from hessmap_explorer.app import explorer_app
 from hessmap_explorer.functions import kept_result
 from hessmap_explorer.settings import Explorer
@@ -46,6 +56,43 @@ def point(step: int, sharpness: float) -> TrackPoint:
         seconds=float(step),
         cost=0.1,
         spent=0.1 * step,
+        step_report=_descent(sharpness),
+    )
+
+
+def _descent(sharpness: float) -> StepReport:
+    """The report of a step of descent with the learning rate 0.1."""
+    found = StepQuantity(sharpness, 0.0, "residual")
+    undefined = dict.fromkeys(
+        (
+            "batch_sharpness",
+            "gradient_noise_scale",
+            "directional_sharpness",
+            "layer_terms",
+            "first_order_change",
+            "predicted_change",
+            "measured_change",
+            "critical_learning_rate",
+            "batch_size",
+        )
+    )
+    return StepReport(
+        optimizer="SGD",
+        learning_rate=0.1,
+        risk=1.0,
+        gradient_norm=0.1,
+        step_norm=0.01,
+        sharpness=found,
+        preconditioned_sharpness=found,
+        stability_threshold=StepQuantity(20.0, 0.0, "exact"),
+        threshold_formula="2 / lr",
+        num_batches=0,
+        num_samples=100,
+        num_products=12,
+        num_passes=1,
+        seed=0,
+        notes=(),
+        **undefined,
     )
 
 

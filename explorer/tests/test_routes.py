@@ -231,7 +231,7 @@ def test_a_track_breaks_where_nothing_was_measured(asked: TestClient) -> None:
     gap = sharpness["y"].index(None)
     assert (sharpness["x"][gap - 1], sharpness["x"][gap + 1]) == (30, 200)
     assert [(line["at"], line["end"]) for line in shown["figures"][0]["lines"]] == [(30, 200)]
-    limit = next(trace for trace in shown["figures"][0]["traces"] if trace["label"] == "2 / learning rate")
+    limit = next(trace for trace in shown["figures"][0]["traces"] if trace["label"] == "stability threshold")
     assert set(limit["y"]) == {20.0, None}
 
 

@@ -103,19 +103,22 @@ def test_stored_tracks_are_shown_without_torch(folder: Path) -> None:
 def test_verdicts_and_figure_speak_of_what_was_measured() -> None:
     inputs, labels = hm.datasets.digits(num_samples=60)
     model = torch.nn.Linear(64, 10).double()
-    tracker = hm.Tracker(model, "cross_entropy", (inputs, labels), share=None, count=2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    tracker = hm.Tracker(model, "cross_entropy", (inputs, labels), optimizer=optimizer, share=None, count=2)
     assert track_summary(tracker.track) == ("Nothing was measured yet.",)
     with pytest.raises(hm.errors.InvalidInput, match="a track must have a point to be drawn"):
         track_figure(tracker.track)
-    tracker(0, learning_rate=1e-3)
+    tracker(0)
     assert "a track needs another point" in track_summary(tracker.track)[0]
     with torch.no_grad():
         model.weight.mul_(3)
-    point = tracker(1, learning_rate=1e3)
+    optimizer.param_groups[0]["lr"] = 1e3
+    point = tracker(1)
     text = " ".join(track_summary(tracker.track))
     assert point is not None
     assert f"to {point.risk:.3g}." in text
-    assert "At 1 of 2 points, first at step 1, the sharpness is at or above 2 / learning rate" in text
+    assert "At step 1 the preconditioned sharpness rises above the stability threshold of SGD, 2 / lr (0.002" in text
+    assert "at 1 of 2 points a step is unstable" in text
     figure = track_figure(tracker.track)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles[:2] == ["Risk and gradient", "Largest eigenvalues"]

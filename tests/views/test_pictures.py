@@ -93,7 +93,7 @@ PICTURED = {
     "LossPlane": ("loss",),
     "CurvatureProjection": ("mass",),
 }
-TRIED_ELSEWHERE = {"DensityCurve", "LearningCoefficientEstimate", "NetworkCurvature", "WholeCurvature"}
+TRIED_ELSEWHERE = {"DensityCurve", "LearningCoefficientEstimate", "NetworkCurvature", "StepReport", "WholeCurvature"}
 WITHOUT_PICTURE = sorted(
     name
     for name in hessmap.records.__all__

@@ -31,7 +31,7 @@ COLUMNS = {  # of a track, by the title of the figure that shows it
 
 
 def track_figures(tracks: Sequence[CurvatureTrack]) -> list[FigureData]:
-    """Sharpness beside 2 / learning rate, risk, trace, overlap: what any of the tracks has numbers for."""
+    """Sharpness beside the stability threshold, risk, trace, overlap: what any of the tracks has numbers for."""
     drawn = [track for track in tracks if track.points]
     if not drawn:
         return []
@@ -88,9 +88,9 @@ def _sharpness(track: CurvatureTrack, place: int, is_alone: bool) -> list[Trace]
             traces += _curve(track, values, f"the next {count - 1}", "outer_product")
         traces = [replace(trace, opacity=0.55, in_legend=number == 0) for number, trace in enumerate(traces)]
     colour = "loss" if is_alone else series(place)
-    limits = np.array([2 / point.learning_rate if point.learning_rate else np.nan for point in track.points])
+    limits = track.column("sharpness_threshold")
     traces += _curve(track, track.column("sharpness"), _name(track, "sharpness", is_alone), colour)
-    limit_name = "2 / learning rate" if is_alone else f"{track.name}, 2 / learning rate"
+    limit_name = "stability threshold" if is_alone else f"{track.name}, stability threshold"
     return traces + _curve(track, limits, limit_name, "faint" if is_alone else colour, "dashed")
 
 

@@ -49,6 +49,9 @@ InverseRoot = Callable[[Tensor], Tensor]  # x -> P^-1/2 x of one parameter, in i
 Preconditioner = Callable[[optim.Optimizer], Mapping[Tensor, Tensor | InverseRoot]]
 
 
+_SETTLED = 10  # steps before which a preconditioner of averages changes by much at every step
+
+
 class GroupRule(NamedTuple):
     """The linear iteration of one parameter group: ``gain`` is its stability threshold times the learning rate (None
     where none is derived), ``formula`` that threshold in words."""
@@ -260,6 +263,9 @@ def step_preconditioner(
     else:
         diagonals = {name: rule.diagonal(moved[name][1]) for name in active}
         root, note = _diagonal_root(diagonals, factors, layout, like)
+        steps = min(_number(moved[name][1].state.get("step", _SETTLED)) for name in active)
+        if steps < _SETTLED:
+            notes.append(f"step {steps:g} of the optimiser: P, taken as frozen, still changes quickly")
     notes += [note] if note else []
     return StepPreconditioner(root, decay, sign, threshold, formula, first.rate, tuple(notes))
 

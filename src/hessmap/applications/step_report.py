@@ -76,6 +76,7 @@ def step_report(
     tolerance: float | None = None,
     max_products: int | None = None,
     max_layers: int = 64,
+    known_sharpness: StepQuantity | None = None,
     seed: int = 0,
 ) -> StepReport:
     """Measure the curvature that the optimiser's next step meets, without taking the step.
@@ -96,6 +97,7 @@ def step_report(
         tolerance: Residual of eigenpairs relative to the norm. Defaults to that of ``sharpness``.
         max_products: Limit on the products of each eigenvalue. Defaults to that of ``sharpness``.
         max_layers: Largest number of layers for which pairs of layers are computed, one product each. Defaults to 64.
+        known_sharpness: The sharpness, where it was measured already. Defaults to measuring it.
         seed: Seed of mini-batches and start vectors. Defaults to 0.
 
     Returns:
@@ -148,6 +150,7 @@ def step_report(
         max_products,
         checked_count("max_layers", max_layers, 0),
         checked_seed(seed),
+        known_sharpness,
     )
     return _Measurement(problem, step, slope, rule, settings).report(type(inner).__name__)
 
@@ -160,6 +163,7 @@ class _Settings(NamedTuple):
     max_products: int | None
     max_layers: int
     seed: int
+    known_sharpness: StepQuantity | None
 
 
 @dataclass(eq=False)
@@ -177,7 +181,9 @@ class _Measurement:
 
     def report(self, optimizer: str) -> StepReport:
         wants = self.settings.quantities
-        plain = self._eigenvalue(self.hessian) if "sharpness" in wants else None
+        plain = self.settings.known_sharpness
+        if "sharpness" in wants and plain is None:
+            plain = self._eigenvalue(self.hessian)
         scaled = self._preconditioned(plain) if "preconditioned_sharpness" in wants else None
         batches = self._batch_quantities() if {"batch_sharpness", "gradient_noise_scale"} & set(wants) else _NO_BATCHES
         direction = self._directional() if "directional_sharpness" in wants and self.has_step else None

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command_name
 
-from hessmap.cli import certify, data, function, plane, predict
+from hessmap.cli import certify, data, function, plane, predict, step
 from hessmap.cli.learning import learning_app
 from hessmap.cli.map import EXAMPLES as MAP_EXAMPLES
 from hessmap.cli.map import map_curvature
@@ -110,13 +110,14 @@ _EXAMPLES = """
   hessmap map my_models:net --data my_data:train\n
   hessmap maps compare run1 run3              [dim]# what changed, layer by layer[/dim]\n
   hessmap tracks show run1 --figure run1.png  [dim]# curvature along a training[/dim]\n
+  hessmap step my:training                    [dim]# is the next step stable?[/dim]\n
   hessmap predict 64-30-20-10 --input-rank 61 [dim]# ranks from integers alone[/dim]\n
   hessmap serve                               [dim]# all of it in a browser[/dim]
 
 Every command has --help with examples, and --json for programs.
 """
 
-_ORDER = ("map", "maps", "tracks", "predict", "certify", "function", "plane", "learning", "data", "serve")
+_ORDER = ("map", "maps", "tracks", "step", "predict", "certify", "function", "plane", "learning", "data", "serve")
 _HELP_OPTIONS = ["-h", "--help"]
 _PACKAGES = ("hessmap", "hessmap_explorer", "hessmap_research")
 _OUTPUT_ERRORS = (errno.EBADF, errno.EIO, errno.ENOSPC)
@@ -209,6 +210,7 @@ app = typer.Typer(
 app.command("map", epilog=MAP_EXAMPLES)(map_curvature)
 app.add_typer(maps_app)
 app.add_typer(tracks_app)
+app.command("step", epilog=step.EXAMPLES)(step.step)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("function", epilog=function.EXAMPLES)(function.function)

@@ -83,6 +83,7 @@ class Record:
     """
 
     summary_fields: ClassVar[tuple[str, ...]] = ()
+    frame_properties: ClassVar[tuple[str, ...]] = ()  # that are columns of a table, beside the fields
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -335,6 +336,7 @@ def scalars(record: Record, prefix: str = "") -> dict[str, Any]:
             found |= scalars(value, f"{prefix}{field.name}.")  # type: ignore[arg-type]
         elif value is None or isinstance(value, str | bool | int | float | np.generic):
             found[f"{prefix}{field.name}"] = value
+    found |= {f"{prefix}{name}": getattr(record, name) for name in getattr(record, "frame_properties", ())}
     return found
 
 

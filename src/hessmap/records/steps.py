@@ -134,7 +134,7 @@ class StepReport(Record):
         if self.stability_threshold is None:
             return "no threshold"
         ratio = "" if self.stability_ratio is None else f" ({self.stability_ratio:.3g} of it reached)"
-        return f"{self.stability_threshold.value:.4g}{ratio}"
+        return f"{self.stability_threshold.value:.6g}{ratio}"
 
     @property
     def change_text(self) -> str:

@@ -14,6 +14,7 @@ from hessmap.records.provenance import Provenance
 from hessmap.records.ranks import Part
 from hessmap.records.record import Record
 from hessmap.records.spectra import GradientOverlap, SpectralEstimate
+from hessmap.records.steps import StepReport
 
 Floats = NDArray[np.float64]
 _LONG = 3  # times the usual distance between points makes a gap
@@ -25,8 +26,8 @@ class TrackPoint(Record):
 
     ``eigenvalues`` are the largest of the Hessian, in descending order, with their ``residuals``; both are empty where
     none were asked for, and ``converged`` is about them. ``seconds`` is the time of the training up to here, ``cost``
-    what this point took and ``spent`` what all points up to it took, all three in seconds. ``weights_hash`` tells the
-    weights apart.
+    what this point took and ``spent`` what all points up to it took, all three in seconds. ``weights_hash`` differs
+    for different weights. ``step_report`` is that of the optimiser's next step, where the tracker has an optimiser.
     """
 
     step: int
@@ -44,6 +45,8 @@ class TrackPoint(Record):
     seconds: float = field(compare=False)
     cost: float = field(compare=False)
     spent: float = field(compare=False)
+    step_report: StepReport | None = None
+    frame_properties: ClassVar[tuple[str, ...]] = ("sharpness", "stability_ratio")
     summary_fields: ClassVar[tuple[str, ...]] = ("step", "risk", "sharpness", "trace", "num_products", "cost")
 
     @property
@@ -57,6 +60,19 @@ class TrackPoint(Record):
         if self.sharpness is None:
             return None
         return 2 / self.sharpness if self.sharpness > 0 else inf
+
+    @property
+    def stability_ratio(self) -> float | None:
+        """The preconditioned sharpness over the stability threshold of the optimiser in use; None without one."""
+        return None if self.step_report is None else self.step_report.stability_ratio
+
+    @property
+    def sharpness_threshold(self) -> float | None:
+        """The stability threshold, where it applies to the plain sharpness: the preconditioner of the step is 1."""
+        report = self.step_report
+        if report is None or report.stability_threshold is None or report.preconditioned_sharpness is None:
+            return None
+        return report.stability_threshold.value if report.preconditioned_sharpness.value == self.sharpness else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -101,7 +117,23 @@ class CurvatureTrack(Record):
         usual = distances[(len(distances) - 1) // 2]
         return tuple((left, right) for left, right in pairwise(steps) if right - left > _LONG * usual)
 
+    @property
+    def crossings(self) -> tuple[tuple[int, bool], ...]:
+        """Points at which the preconditioned sharpness first is on the other side of the stability threshold: the step,
+        and whether it is above. A track that begins above has its first point among them."""
+        found: list[tuple[int, bool]] = []
+        is_above = False
+        for point in self.points:
+            if point.stability_ratio is not None and (point.stability_ratio >= 1) != is_above:
+                is_above = not is_above
+                found.append((point.step, is_above))
+        return tuple(found)
+
     def column(self, name: str) -> Floats:
-        """One number of every point, nan where a point has none: "risk", "sharpness", "trace", "gradient_overlap"."""
-        values = [getattr(point, name) for point in self.points]
+        """One number of every point, nan where a point has none: "risk", "sharpness", "trace", "gradient_overlap", or a
+        quantity of its step report, as "preconditioned_sharpness" and "stability_threshold"."""
+        values = [
+            getattr(point, name) if hasattr(point, name) else getattr(point.step_report, name, None)
+            for point in self.points
+        ]
         return np.array([np.nan if value is None else getattr(value, "value", value) for value in values], dtype=float)

@@ -14,7 +14,7 @@ def track_summary(track: CurvatureTrack) -> tuple[str, ...]:
     sentences = (
         _risk_sentence(track.points),
         _sharpness_sentence(track.points),
-        _edge_sentence(track.points),
+        _edge_sentence(track),
         _trace_sentence(track.points),
         _overlap_sentence(track.points),
         _gaps_sentence(track),
@@ -49,20 +49,24 @@ def _sharpness_sentence(points: tuple[TrackPoint, ...]) -> str:
     return f"{change}; it was largest, {values[sharpest]:.3g}, at step {sharpest:,}."
 
 
-def _edge_sentence(points: tuple[TrackPoint, ...]) -> str:
-    """Whether plain gradient descent with the learning rate would be stable along the sharpest direction."""
-    having = [point for point in points if point.sharpness and point.learning_rate]
-    ratios = [(point, (point.sharpness or 0.0) * (point.learning_rate or 0.0) / 2) for point in having]
-    if not ratios:
+def _edge_sentence(track: CurvatureTrack) -> str:
+    """Where the sharpness that the optimiser meets passed its stability threshold."""
+    having = [point for point in track.points if point.stability_ratio is not None]
+    if not having:
         return ""
-    beyond = [point.step for point, ratio in ratios if ratio >= 1]
-    if beyond:
-        return (
-            f"At {len(beyond)} of {len(ratios)} points, first at step {beyond[0]:,}, the sharpness is at or above 2 / "
-            "learning rate, where full-batch gradient descent without momentum is not stable along that direction."
-        )
-    closest = max(ratio for _, ratio in ratios)
-    return f"The sharpness stays below 2 / learning rate; it comes to {closest:.0%} of it."
+    report = having[-1].step_report
+    assert report is not None
+    assert report.stability_threshold is not None
+    line = f"the stability threshold of {report.optimizer}, {report.threshold_formula}"
+    line += f" ({report.stability_threshold.value:.6g} at step {having[-1].step:,})"
+    if not track.crossings:
+        closest = max(point.stability_ratio or 0.0 for point in having)
+        return f"The preconditioned sharpness stays below {line}; it comes to {closest:.0%} of it."
+    above = sum(1 for point in having if (point.stability_ratio or 0.0) >= 1)
+    rises = [step for step, is_above in track.crossings if is_above]
+    more = "" if len(rises) == 1 else f" and {len(rises) - 1} more time{'s' if len(rises) > 2 else ''}"
+    first = f"At step {rises[0]:,}{more} the preconditioned sharpness rises above {line}"
+    return f"{first}: at {above} of {len(having)} points a step is unstable along the sharpest direction."
 
 
 def _trace_sentence(points: tuple[TrackPoint, ...]) -> str:

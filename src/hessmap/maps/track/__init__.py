@@ -1,7 +1,17 @@
 """Curvature along a training: measured by a tracker that a training loop calls, or from saved checkpoints."""
 
 from hessmap.maps.track.checkpoints import track_checkpoints
-from hessmap.maps.track.point import QUANTITIES, Quantity, TrackSettings
+from hessmap.maps.track.log import logged_values, tensorboard_log
+from hessmap.maps.track.point import DEFAULT_QUANTITIES, QUANTITIES, Quantity, TrackSettings
 from hessmap.maps.track.tracker import Tracker
 
-__all__ = ["QUANTITIES", "Quantity", "TrackSettings", "Tracker", "track_checkpoints"]
+__all__ = [
+    "DEFAULT_QUANTITIES",
+    "QUANTITIES",
+    "Quantity",
+    "TrackSettings",
+    "Tracker",
+    "logged_values",
+    "tensorboard_log",
+    "track_checkpoints",
+]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hessmap.applications import STEP_QUANTITIES, StepName, step_report
 from hessmap.errors import InvalidInput, require, require_name, sentence
 from hessmap.hessians import functional_hessian, loss_hessian, outer_product_hessian
 from hessmap.linalg import frobenius_norm
@@ -26,6 +27,8 @@ from hessmap.records import (
     CurvatureTrack,
     EigenpairsMeasurement,
     Part,
+    StepQuantity,
+    StepReport,
     Store,
     TrackPoint,
     add_point,
@@ -39,8 +42,10 @@ from hessmap.records import (
     set_times,
 )
 
-Quantity = Literal["eigenvalues", "gradient_overlap", "trace"]
-QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+BaseQuantity = Literal["eigenvalues", "gradient_overlap", "trace"]
+Quantity = BaseQuantity | StepName
+QUANTITIES: tuple[Quantity, ...] = (*get_args(BaseQuantity), *STEP_QUANTITIES)
+DEFAULT_QUANTITIES: tuple[Quantity, ...] = (*get_args(BaseQuantity), "preconditioned_sharpness")
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,11 @@ class TrackSettings:
     """``count`` eigenvalues to ``tolerance`` of the norm, with ``max_products`` products at most; the trace to a
     standard error of ``trace_error`` of it, with ``max_probes`` probes at most.
 
-    The same ``seed`` at every point gives the same probes: what differs between two points is the network.
+    The same ``seed`` at every point gives the same probes: what differs between two points is the network. Quantities
+    of ``step_report`` need an optimiser; its mini-batches have ``batch_size`` samples.
     """
 
-    quantities: tuple[Quantity, ...] = QUANTITIES
+    quantities: tuple[Quantity, ...] = DEFAULT_QUANTITIES
     part: Part = "loss"
     count: int = 5
     tolerance: float = 1e-2
@@ -59,6 +65,12 @@ class TrackSettings:
     trace_error: float = 0.05
     max_probes: int = 64
     seed: int = 0
+    batch_size: int | None = None
+
+    @property
+    def step_quantities(self) -> tuple[StepName, ...]:
+        """Those of ``step_report``."""
+        return tuple(name for name in STEP_QUANTITIES if name in self.quantities)
 
     def __post_init__(self) -> None:
         for quantity in self.quantities:
@@ -98,8 +110,12 @@ def measured_point(
     *,
     start: NDArray[Any] | None = None,
     learning_rate: float | None = None,
+    optimizer: Any = None,
 ) -> Measured:
     """Risk, gradient, and what the settings ask for; ``start`` holds the eigenvectors of an earlier step."""
+    needing = [name for name in settings.step_quantities if name not in DEFAULT_QUANTITIES]
+    must, got = f"{', '.join(needing)} of a tracker need its optimiser", "it has none"
+    require(optimizer is not None or not needing, must, got, "Pass optimizer=")
     hessian = _HESSIANS[settings.part](problem)
     gradient = problem.gradient().to("cpu", torch.float64)
     count = min(settings.count, problem.num_parameters)
@@ -115,6 +131,10 @@ def measured_point(
         wanted: dict[str, Any] = {"relative_error": settings.trace_error, "max_products": settings.max_probes}
         trace = trace_estimate(hessian, known=pairs, seed=settings.seed, **wanted)
         num_products += trace.num_products
+    report = None if optimizer is None else _step_report(problem, settings, optimizer, pairs)
+    num_products += 0 if report is None else report.num_products
+    if learning_rate is None and report is not None:
+        learning_rate = report.learning_rate
     point = TrackPoint(
         step=step,
         risk=problem.risk(),
@@ -131,8 +151,29 @@ def measured_point(
         seconds=0.0,
         cost=0.0,
         spent=0.0,
+        step_report=report,
     )
     return Measured(point, _vectors(pairs))
+
+
+def _step_report(
+    problem: Problem, settings: TrackSettings, optimizer: Any, pairs: EigenpairsMeasurement | None
+) -> StepReport:
+    """The report of the optimiser's next step; the sharpness is that of the eigenpairs where these are of the loss."""
+    known = None
+    if pairs is not None and settings.part == "loss":
+        known = StepQuantity(float(pairs.eigenvalues[0]), float(pairs.residuals[0]), "residual", pairs.converged)
+    found = step_report(
+        problem,
+        optimizer,
+        quantities=settings.step_quantities,
+        batch_size=settings.batch_size,
+        tolerance=settings.tolerance,
+        max_products=settings.max_products,
+        known_sharpness=known,
+        seed=settings.seed,
+    )
+    return replace(found, provenance=None)
 
 
 def _vectors(pairs: EigenpairsMeasurement | None) -> NDArray[Any] | None:
@@ -142,8 +183,10 @@ def _vectors(pairs: EigenpairsMeasurement | None) -> NDArray[Any] | None:
 _MUST_AGREE = ("network", "loss", "part", "num_parameters", "num_samples", "data_hash", "settings")
 
 
-def new_track(name: str, problem: Problem, settings: TrackSettings, share: float | None) -> CurvatureTrack:
-    """A track of a problem, without points."""
+def new_track(
+    name: str, problem: Problem, settings: TrackSettings, share: float | None, num_available: int | None = None
+) -> CurvatureTrack:
+    """A track of a problem, without points; ``num_available`` samples were there to choose the problem's from."""
     return CurvatureTrack(
         name=name,
         network=description(problem.model),
@@ -155,7 +198,11 @@ def new_track(name: str, problem: Problem, settings: TrackSettings, share: float
         share=share,
         seconds=0.0,
         spent=0.0,
-        settings={**settings.as_dict(), **_of_problem(problem)},
+        settings={
+            **settings.as_dict(),
+            **_of_problem(problem),
+            "num_available": problem.num_samples if num_available is None else num_available,
+        },
         points=(),
         provenance=problem.provenance,
     )
@@ -167,11 +214,13 @@ def _of_problem(problem: Problem) -> dict[str, object]:
 
 
 class StoredTrack:
-    """The points so far; every change is written before it is made here."""
+    """The points so far; every change is written before it is made here. ``writes`` is False on all ranks but the
+    first."""
 
-    def __init__(self, made: CurvatureTrack, store: Path) -> None:
+    def __init__(self, made: CurvatureTrack, store: Path, writes: bool = True) -> None:
         self.track = made
         self.store = store
+        self.writes = writes
 
     @property
     def points(self) -> tuple[TrackPoint, ...]:
@@ -179,21 +228,24 @@ class StoredTrack:
 
     def add(self, point: TrackPoint, seconds: float, spent: float) -> None:
         """Add a point, in the place of an earlier one of the same step."""
-        with Store(self.store, create=True) as opened:
-            add_point(opened, self.track.name, point, seconds, spent)
+        if self.writes:
+            with Store(self.store, create=True) as opened:
+                add_point(opened, self.track.name, point, seconds, spent)
         others = [other for other in self.points if other.step != point.step]
         points = tuple(sorted([*others, point], key=lambda each: each.step))
         self.track = replace(self.track, points=points, seconds=seconds, spent=spent)
 
     def drop_from(self, step: int) -> None:
         """Forget the points from a step on."""
-        with Store(self.store) as opened:
-            drop_points(opened, self.track.name, step)
+        if self.writes:
+            with Store(self.store) as opened:
+                drop_points(opened, self.track.name, step)
         self.track = replace(self.track, points=tuple(point for point in self.points if point.step < step))
 
     def set_times(self, seconds: float, spent: float) -> None:
-        with Store(self.store) as opened:
-            set_times(opened, self.track.name, seconds, spent)
+        if self.writes:
+            with Store(self.store) as opened:
+                set_times(opened, self.track.name, seconds, spent)
         self.track = replace(self.track, seconds=seconds, spent=spent)
 
 

@@ -11,12 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.errors import checked_count, require
+from hessmap.errors import checked_count, require, short_text
 from hessmap.losses import AnyLoss
 from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
+from hessmap.maps.track.log import Log, logged_values
 from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import (
-    QUANTITIES,
+    DEFAULT_QUANTITIES,
     Measured,
     Quantity,
     StoredTrack,
@@ -28,6 +29,7 @@ from hessmap.maps.track.point import (
     track_name,
 )
 from hessmap.maps.track.subject import Subject, require_same_data
+from hessmap.maps.track.subset import NumSamples, chosen_data, passes_of_a_point
 from hessmap.problem import Forward, Objective
 from hessmap.records import CurvatureTrack, Part, TrackPoint
 
@@ -36,27 +38,59 @@ class Tracker:
     """Curvature along a training: ``tracker(step)`` after every step of any loop, or a callback of a trainer of Hugging
     Face or Lightning.
 
-    It measures at the first call, and from then on whenever another measurement keeps the time spent on measuring
-    within ``share`` of the whole; ``share_reached`` says what it came to. Only one measurement can exceed the share:
-    the first of a training that is too short to pay for it. ``share`` None measures at every call, and
-    ``tracker.measure(step)`` now, whatever it costs.
+    It measures at the first call, and then whenever another measurement keeps the time spent on measuring within
+    ``share`` of the whole; ``share_reached`` is the share so far. Only a training that is too short for its first point
+    exceeds it. A point has risk, gradient norm, the largest eigenvalues (started from the previous eigenvectors), the
+    share of the gradient in their span, the trace with its standard error, and, with an optimiser, the report of its
+    next step. Every point is written to the store when it is made. The model is measured in evaluation mode; mode,
+    gradients, buffers, random state and optimiser stay as they are.
 
-    A point holds risk, gradient norm, the ``count`` largest eigenvalues of the Hessian (started from the eigenvectors
-    of the point before), the share of the gradient in their space, and the trace with its standard error. Every point
-    is written to the ``store`` (the file of studies and maps) under ``name`` when it is made. ``resume`` goes on with
-    a stored track: points from the first step of the new calls on are measured anew. ``replace`` forgets it.
+    Args:
+        model: The model that is trained.
+        loss: As for ``Problem``.
+        data: (inputs, targets), a data set, or a loader of which every pass gives the same samples.
+        objective: As for ``Problem``, in the place of a loss.
+        optimizer: The optimiser of the training. Defaults to none: then points have no step report, and no stability
+            threshold is drawn.
+        log: Called with the values of every point by name, and its step: ``wandb.log``, ``mlflow.log_metrics``,
+            ``tensorboard_log(writer)``. Defaults to none.
+        num_samples: Samples of the data that are measured, a seeded choice that stays the same. Defaults to "auto": so
+            few that the first point takes about 5 % of the passes of an epoch, at least 16; data of at most 512
+            samples, lists of batches and streams are used whole. "all" uses everything.
+        name: Name of the track in the store. Defaults to the time.
+        store: File of the store. Defaults to that of all maps.
+        share: Part of the time that measuring may take; None measures at every call. Defaults to 0.1.
+        quantities: What is measured, names of ``QUANTITIES``. Defaults to eigenvalues, gradient overlap, trace and,
+            with an optimiser, the preconditioned sharpness.
+        count: Number of eigenvalues. Defaults to 5.
+        part: "loss" (default), "outer_product" or "functional".
+        tolerance: Residual of eigenpairs relative to the norm. Defaults to 1e-2.
+        max_products: Limit on products of eigenpairs. Defaults to 500.
+        trace_error: Relative standard error of the trace. Defaults to 0.05.
+        max_probes: Limit on probes of the trace. Defaults to 64.
+        batch_size: Samples of a mini-batch, for batch sharpness and noise scale. Defaults to that of ``step_report``.
+        seed: Seed of probes and of the choice of samples. Defaults to 0.
+        resume: Continue a stored track: points from the first step of the new calls on are measured again.
+        replace: Forget a stored track of that name.
+        forward: As for ``Problem``.
+        parameters: As for ``Problem``.
+        weights: As for ``Problem``.
+        l2: As for ``Problem``.
+        dtype: As for ``Problem``.
+        memory_budget: As for ``Problem``. Defaults to 1 GiB.
 
-    ``data`` is (inputs, targets) or a loader of which every pass gives the same samples; better some hundred fixed
-    samples than the whole set. The model is measured in evaluation mode and stays as it is: mode, gradients, buffers
-    and random state. The other options are those of ``Problem``.
+    Notes:
+        In a distributed training (``torch.distributed``) calls on other ranks than 0 neither measure nor write;
+        ``measure`` measures everywhere, and only rank 0 writes and logs.
 
-    >>> import hessmap as hm
-    >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
-    >>> tracker = Tracker(model, "squared", data, share=None, count=2)
-    >>> for step in range(2):
-    ...     _ = tracker(step)
-    >>> [point.step for point in tracker.track.points]
-    [0, 1]
+    Example:
+        >>> import hessmap as hm
+        >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
+        >>> tracker = Tracker(model, "squared", data, share=None, count=2)
+        >>> for step in range(2):
+        ...     _ = tracker(step)
+        >>> [point.step for point in tracker.track.points]
+        [0, 1]
     """
 
     def __init__(
@@ -66,16 +100,20 @@ class Tracker:
         data: Any = None,
         *,
         objective: Objective | None = None,
+        optimizer: Any = None,
+        log: Log | None = None,
+        num_samples: NumSamples = "auto",
         name: str | None = None,
         store: str | os.PathLike[str] | None = None,
         share: float | None = 0.1,
-        quantities: Sequence[Quantity] = QUANTITIES,
+        quantities: Sequence[Quantity] = DEFAULT_QUANTITIES,
         count: int = 5,
         part: Part = "loss",
         tolerance: float = 1e-2,
         max_products: int = 500,
         trace_error: float = 0.05,
         max_probes: int = 64,
+        batch_size: int | None = None,
         seed: int = 0,
         resume: bool = False,
         replace: bool = False,
@@ -87,29 +125,43 @@ class Tracker:
         memory_budget: int = 2**30,
     ) -> None:
         self.settings = TrackSettings(
-            tuple(quantities), part, count, tolerance, max_products, trace_error, max_probes, seed
+            tuple(quantities), part, count, tolerance, max_products, trace_error, max_probes, seed, batch_size
         )
+        require(log is None or callable(log), "log must be a function of values and step", f"got {short_text(log)}")
+        self.optimizer, self._log = optimizer, log
+        passes = passes_of_a_point(self.settings, optimizer is not None)
+        chosen = chosen_data(data, weights, num_samples, self.settings.seed, passes)
         options = {
             "objective": objective,
             "forward": forward,
             "parameters": parameters,
-            "weights": weights,
+            "weights": chosen.weights,
             "l2": l2,
             "dtype": dtype,
         }
-        self.subject = Subject(model, loss, data, {**options, "memory_budget": memory_budget})
-        path = store_path(store)
+        self.subject = Subject(model, loss, chosen.data, {**options, "memory_budget": memory_budget})
+        path, writes = store_path(store), rank() == 0
         Pace(share)  # refuses a wrong share before any work
-        stored_as = track_name(name, path, resume, replace)
-        made = new_track(stored_as, self.subject.problem(), self.settings, share)
-        self._stored = stored_track(made, path, resume, replace)
+        stored_as = track_name(name, path, resume, replace) if writes else str(name)
+        made = new_track(stored_as, self.subject.problem(), self.settings, share, chosen.num_available)
+        self._stored = stored_track(made, path, resume, replace) if writes else StoredTrack(made, path, writes=False)
         last = self._stored.points[-1].cost if self._stored.points else None
         self.pace = Pace(share, self._stored.track.seconds, self._stored.track.spent, last)
         self._is_resumed = bool(self._stored.points)
         self._eigenvectors: NDArray[Any] | None = None
 
     def __call__(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint | None:
-        """Measure if it is time to; the point, or None. ``learning_rate`` is drawn beside the sharpness."""
+        """Measure if it is time to, on the first rank of a distributed training.
+
+        Args:
+            step: The step of the training.
+            learning_rate: Its learning rate, for the record. Defaults to that of the optimiser, if there is one.
+
+        Returns:
+            The point, or None.
+        """
+        if not self._stored.writes:
+            return None
         self._resume_at(checked_count("step", step, 0))
         return self.measure(step, learning_rate=learning_rate) if self.pace.is_due else None
 
@@ -128,8 +180,11 @@ class Tracker:
             at,
             start=self._eigenvectors,
             learning_rate=learning_rate,
+            optimizer=self.optimizer,
         )
         self._eigenvectors = made.eigenvectors
+        if self._log is not None and self._stored.writes:
+            self._log(logged_values(made.point), at)
         return made.point
 
     def hugging_face_callback(self) -> Any:
@@ -177,6 +232,12 @@ class Tracker:
         return f"Tracker('{made.name}' in {self._stored.store}: {made.num_points} points, {spent})"
 
 
+def rank() -> int:
+    """The rank of this process in a distributed training; 0 without one."""
+    is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed.get_rank() if is_distributed else 0
+
+
 def measure_and_store(
     stored: StoredTrack,
     pace: Pace,
@@ -186,13 +247,14 @@ def measure_and_store(
     *,
     start: NDArray[Any] | None = None,
     learning_rate: float | None = None,
+    optimizer: Any = None,
 ) -> Measured:
     """Measure the subject as it is now and add the point to the track."""
     seconds = pace.seconds
     with pace.measuring():
         problem = subject.problem()
         require_same_data(problem, stored.track.data_hash)
-        found = measured_point(problem, settings, step, start=start, learning_rate=learning_rate)
+        found = measured_point(problem, settings, step, start=start, learning_rate=learning_rate, optimizer=optimizer)
         weights_hash = subject.weights_hash()
     point = replace(
         found.point, weights_hash=weights_hash, seconds=seconds, cost=pace.last_cost or 0.0, spent=pace.spent

@@ -24,6 +24,7 @@ from hessmap.records import (
     NetworkCurvature,
     PruningPlan,
     Spectrum,
+    StepReport,
     WholeCurvature,
     register_pictures,
 )
@@ -46,6 +47,7 @@ from hessmap.views.plots.spectrum import (
     network_spectrum_figure,
     spectrum_figure,
 )
+from hessmap.views.plots.step import step_figure
 from hessmap.views.plots.style import save_figure, write_figure
 from hessmap.views.plots.track import chains_figure, track_figure
 
@@ -68,6 +70,7 @@ __all__ = [
     "representations_figure",
     "save_figure",
     "spectrum_figure",
+    "step_figure",
     "track_figure",
     "write_figure",
 ]
@@ -96,6 +99,7 @@ register_pictures(
 )
 register_pictures(MapComparison, layers=comparison_figure)
 register_pictures(CurvatureTrack, steps=track_figure)
+register_pictures(StepReport, step=step_figure)
 register_pictures(Spectrum, eigenvalues=eigenvalues_figure)
 register_pictures(EigenpairsMeasurement, eigenvalues=lambda found: eigenvalues_figure(_as_spectrum(found)))
 register_pictures(DensityEstimate, density=density_figure)

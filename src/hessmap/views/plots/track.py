@@ -63,6 +63,9 @@ def _panels(track: CurvatureTrack) -> dict[str, Draw]:
     panels: dict[str, Draw] = {"Risk and gradient": _draw_risk}
     if any(point.eigenvalues.size for point in track.points):
         panels["Largest eigenvalues"] = _draw_eigenvalues
+    preconditioned = [point for point in track.points if point.stability_ratio is not None]
+    if any(point.sharpness_threshold is None for point in preconditioned):
+        panels["Preconditioned sharpness"] = _draw_preconditioned
     if any(point.trace is not None for point in track.points):
         panels["Trace, with two standard errors"] = _draw_trace
     if any(point.gradient_overlap is not None for point in track.points):
@@ -111,12 +114,40 @@ def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
     for place in range(count):
         curve, colour = broken_curve(track, steps, values[:, place]), _eigenvalue_colour(track, place, count)
         _draw_curve(axes, curve, colour, _eigenvalue_label(place, count), zorder=3 - place / count)
-    limits = [(point.step, 2 / point.learning_rate) for point in points if point.learning_rate]
+    limits = [(point.step, point.sharpness_threshold) for point in points if point.sharpness_threshold is not None]
     if limits and min(limit for _, limit in limits) <= 20 * float(values.max()):
-        axes.plot(*zip(*limits, strict=True), "--", color=FAINT, label="2 / learning rate")
+        axes.plot(*zip(*limits, strict=True), "--", color=FAINT, label=_threshold_label(track))
+        _mark_crossings(axes, track)
     axes.set_ylabel(f"eigenvalue of ${HESSIAN_SYMBOLS[track.part]}$")
     _start_at_zero(axes, values)
     _shade_gaps(axes, track)
+
+
+def _draw_preconditioned(axes: Axes, track: CurvatureTrack) -> None:
+    steps = [point.step for point in track.points]
+    values, limits = track.column("preconditioned_sharpness"), track.column("stability_threshold")
+    _draw_curve(axes, broken_curve(track, steps, values), HESSIAN_COLOURS["loss"], "preconditioned sharpness")
+    axes.plot(*broken_curve(track, steps, limits), "--", color=FAINT, label=_threshold_label(track))
+    _mark_crossings(axes, track)
+    axes.set_ylabel("eigenvalue of $P^{-1/2} H P^{-1/2}$")
+    _start_at_zero(axes, values)
+    _shade_gaps(axes, track)
+
+
+def _threshold_label(track: CurvatureTrack) -> str:
+    """The optimiser and the formula of its stability threshold."""
+    report = next(point.step_report for point in reversed(track.points) if point.step_report is not None)
+    return f"threshold of {report.optimizer}: {report.threshold_formula}"
+
+
+def _mark_crossings(axes: Axes, track: CurvatureTrack) -> None:
+    """A triangle where the sharpness passes the threshold, in the direction in which it does."""
+    values = dict(zip([point.step for point in track.points], track.column("preconditioned_sharpness"), strict=True))
+    for is_above, sign, label in ((True, "^", "rises above it"), (False, "v", "falls below it")):
+        steps = [step for step, above in track.crossings if above == is_above]
+        if steps:
+            places = [values[step] for step in steps]
+            axes.plot(steps, places, sign, color=SERIES_COLOURS[1], markersize=6, label=label, zorder=4)
 
 
 def _eigenvalue_colour(track: CurvatureTrack, place: int, count: int) -> str:

@@ -7,6 +7,7 @@ from hessmap.views.tables.function import coefficient_view, estimate_view, funct
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, summary_view
 from hessmap.views.tables.planes import plane_view
 from hessmap.views.tables.prediction import data_view, prediction_view
+from hessmap.views.tables.step import step_summary, step_table, step_view
 
 __all__ = [
     "certificate_view",
@@ -23,6 +24,9 @@ __all__ = [
     "plane_view",
     "prediction_view",
     "ranks_table",
+    "step_summary",
+    "step_table",
+    "step_view",
     "summary_view",
     "verification_view",
 ]

@@ -59,8 +59,15 @@ def points(track: CurvatureTrack) -> Table:
     if len(chosen) > _MANY:
         places = {round(place * (len(chosen) - 1) / (_MANY - 1)) for place in range(_MANY)}
         chosen = tuple(chosen[place] for place in sorted(places))
+    labels: tuple[str, ...]
     labels = ("step", "risk", "gradient", "sharpness", "trace", "overlap", "products", "seconds")
-    return Table(labels, tuple(map(_cells, chosen)), tuple(True for _ in labels))
+    lines = tuple(map(_cells, chosen))
+    if any(point.stability_ratio is not None for point in chosen):
+        ratios = [point.stability_ratio for point in chosen]
+        added = ["–" if ratio is None else f"{ratio:.2f}{' !' if ratio >= 1 else ''}" for ratio in ratios]
+        labels = (*labels[:4], "of threshold", *labels[4:])
+        lines = tuple((*line[:4], ratio, *line[4:]) for line, ratio in zip(lines, added, strict=True))
+    return Table(labels, lines, tuple(True for _ in labels))
 
 
 def _cells(point: TrackPoint) -> tuple[str, ...]:
