@@ -114,7 +114,7 @@ def filled_store(path: Path) -> Path:
 
 
 def keep_results(folder: Path) -> None:
-    """A function and a certificate, each with the name "one", of a network of 39 parameters."""
+    """A function, a loss plane and a certificate, each with the name "one", of a network of 39 parameters."""
     import hessmap as hm
     from hessmap.certificates import certify
 
@@ -126,7 +126,10 @@ def keep_results(folder: Path) -> None:
         "representation_cost": hm.maps.functions.representation_cost(network.build(seed=0), inputs),
     }
     kept_result(folder, "function", "one", {name: record.to_dict() for name, record in records.items()})
+    problem = hm.Problem(network.build(seed=0), "cross_entropy", inputs, labels)
+    kept_result(folder, "plane", "one", hm.loss_plane(problem, num_points=4).to_dict())
     both = network.build(seed=0), network.build(seed=1)
+    kept_result(folder, "plane", "line", hm.loss_plane(problem, both[1], num_points=4).to_dict())
     certificate = certify(*both, (inputs, labels), iterations=10, num_draws=100, seed=0)
     kept_result(folder, "certificate", "one", certificate.to_dict())
 

@@ -112,7 +112,7 @@ def explorer(tmp_path: Path, kept: Path) -> Explorer:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("kind", ["function", "certificate"])
+@pytest.mark.parametrize("kind", ["function", "plane", "certificate"])
 def test_a_kept_result_with_any_value_changed_is_shown_or_refused(explorer: Explorer, kind: str, seed: int) -> None:
     asked = client(explorer)
     path = explorer.folder / f"{kind}-one.json"
@@ -244,7 +244,7 @@ NO_RESULTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["function", "certificate"])
+@pytest.mark.parametrize("kind", ["function", "plane", "certificate"])
 @pytest.mark.parametrize("odd", [*NO_FILES, *NO_RESULTS])
 def test_an_odd_file_is_refused_by_its_name_and_the_others_are_shown(explorer: Explorer, odd: str, kind: str) -> None:
     (explorer.folder.parent / "secret").write_text(json.dumps({"record": SECRET}))
@@ -287,7 +287,7 @@ def test_the_folder_itself_may_be_a_file(explorer: Explorer) -> None:
     shutil.rmtree(explorer.folder)
     explorer.folder.write_text("")
     asked = client(explorer)
-    assert asked.get("/api/functions").json() == {"function": [], "certificate": [], "refused": []}
+    assert asked.get("/api/functions").json() == {"function": [], "plane": [], "certificate": [], "refused": []}
     shown_or_refused(asked.get("/api/functions/one"), "one")
 
 

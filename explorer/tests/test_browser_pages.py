@@ -24,6 +24,7 @@ def test_function_and_certificate_show_what_was_kept(visit: Any) -> None:
     visit.open("/function")
     expect(page.locator("#function .verdict")).to_contain_text("samples")
     expect(page.locator("#function figure")).to_have_count(4)
+    expect(page.locator("#plane .verdict")).to_contain_text("quadratic model")
     expect(page.locator("#certificate .verdict")).to_contain_text("With confidence")
     gauge = page.locator("#certificate figure")
     gauge.scroll_into_view_if_needed()

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from explorers import PORT, RESULTS, client, filled_store, keep_results, refused
 from starlette.testclient import TestClient
 
-from hessmap.records import DEFAULT_STORE
+from hessmap.records import DEFAULT_STORE, LossPlane
 from hessmap_explorer.functions import kept_result
 from hessmap_explorer.predict import FAMILIES
 from hessmap_explorer.python_lines import directions_lines, eigenvector_lines
@@ -28,6 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept = (place / DEFAULT_STORE).parent / "explorer"
     keep_results(kept)
     kept_result(kept, "certificate", "foreign", {"bound": 0.1})
+    kept_result(kept, "plane", "foreign", {"loss": 0.1})
     kept_result(kept, "function", "foreign", {"function_rank": [1]})
     (kept / "certificate-cut.json").write_text('{"bound": 0.')
     return place
@@ -62,7 +64,23 @@ def test_a_certificate_has_its_promise_gauge_and_remarks(asked: TestClient) -> N
     assert shown["remarks"]["Assumed"]
 
 
-@pytest.mark.parametrize("path", ["certificates/foreign", "functions/foreign", "certificates/cut"])
+def test_a_plane_has_its_losses_and_what_the_quadratic_model_explains(asked: TestClient, folder: Path) -> None:
+    shown = found(asked, "/api/planes/one")
+    files = (folder / DEFAULT_STORE).parent / "explorer"
+    kept = LossPlane.from_json((files / "plane-one.json").read_text())
+    loss, quadratic = shown["figures"]
+    np.testing.assert_allclose(np.array(loss["traces"][0]["z"]).T, kept.loss)
+    np.testing.assert_allclose(np.array(quadratic["traces"][0]["z"]).T, kept.quadratic)
+    assert loss["traces"][0]["low"] == quadratic["traces"][0]["low"] == [kept.loss.min()]
+    assert f"{100 * (kept.explained or 0):.1f} %" in " ".join(shown["findings"])
+    line = found(asked, "/api/planes/line")
+    barrier = LossPlane.from_json((files / "plane-line.json").read_text()).barrier
+    assert barrier is not None
+    assert line["figures"][0]["lines"][0]["at"] == barrier.position
+    assert f"Barrier {barrier.height:.4g}" in " ".join(line["findings"])
+
+
+@pytest.mark.parametrize("path", ["certificates/foreign", "functions/foreign", "planes/foreign", "certificates/cut"])
 def test_a_file_that_is_no_result_is_refused(asked: TestClient, path: str) -> None:
     assert "a kept result must be readable" in refused(asked.get(f"/api/{path}"), 404)
 
@@ -88,6 +106,8 @@ def figures_in(content: Any) -> list[Any]:
         ("tracks/shown?name=run1", 3),
         ("tracks/shown?name=run1&name=run2", 3),
         ("functions/one", 4),
+        ("planes/one", 2),
+        ("planes/line", 1),
         ("certificates/one", 1),
         ("studies/fcn/bias", 2),
         ("predict/curve?over=input_rank&low=3&high=6", 1),

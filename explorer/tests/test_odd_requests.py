@@ -49,6 +49,7 @@ PATHS = (
     "/api/studies/fcn/bias?data={}",
     "/api/studies/fcn/bias/case?key={}",
     "/api/functions/{}",
+    "/api/planes/{}",
     "/api/certificates/{}",
     "/api/jobs/{}",
     "/api/{}",
@@ -109,7 +110,9 @@ def test_no_odd_value_breaks_an_address(asked: TestClient, path: str) -> None:
             refused(answer, answer.status_code)
 
 
-@pytest.mark.parametrize("kind", ["map", "study", "check", "directions", "function", "certificate", "1/stop", "x/stop"])
+@pytest.mark.parametrize(
+    "kind", ["map", "study", "check", "directions", "function", "plane", "certificate", "1/stop", "x/stop"]
+)
 def test_no_odd_body_starts_or_breaks_a_job(asked: TestClient, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessmap_explorer.jobs.Jobs.start", _must_not_start)
     for body in BODIES:

@@ -207,7 +207,7 @@ def test_what_is_not_there_is_said_in_a_sentence(asked: TestClient, path: str, s
 
 def test_without_a_store_every_screen_is_empty_and_nothing_is_made(nothing: TestClient) -> None:
     assert found(nothing.get("/api/tracks")) == {"tracks": [], "refused": []}
-    assert found(nothing.get("/api/functions")) == {"function": [], "certificate": [], "refused": []}
+    assert found(nothing.get("/api/functions")) == {"function": [], "plane": [], "certificate": [], "refused": []}
     assert "must be stored" in refused(nothing.get("/api/maps/a"), 400)
     assert "must be stored" in refused(nothing.get("/api/tracks/shown?name=a"), 400)
 
@@ -292,6 +292,8 @@ def test_papers_have_their_items(asked: TestClient) -> None:
         ("check", {"query": {"widths": "1-2-x"}}, "whole numbers"),
         ("check", {"query": {"family": "teacher_student", "num_extra": "1"}}, "as wide as its teacher"),
         ("function", {"tolerance": 2.0}, "tolerance"),
+        ("plane", {"directions": "flat"}, "directions"),
+        ("plane", {"points": 1}, "points"),
         ("certificate", {"iterations": 1}, "iterations"),
         ("9/stop", {}, "a job must be one of"),
     ],

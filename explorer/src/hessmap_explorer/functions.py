@@ -1,4 +1,4 @@
-"""The Function and certificate screen: what ``hessmap function`` and ``hessmap certify`` found, kept as JSON files."""
+"""The Function screen: what ``hessmap function``, ``plane`` and ``certify`` found, kept as JSON files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from hessmap.views.tables import function as function_tables
 from hessmap_explorer.answers import Answer, shown_entry
 from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Line, Trace, series
 from hessmap_explorer.maps import table
+from hessmap_explorer.planes import described_plane
 from hessmap_explorer.python_lines import result_lines
 from hessmap_explorer.reading import own_file_text
 from hessmap_explorer.settings import Explorer
@@ -103,7 +104,7 @@ def gauge_data(certificate: Certificate, python: str = "") -> FigureData:
     return FigureData(title, axis, Axis(names=(row,), is_reversed=True), (bound, *points), lines, python)
 
 
-KINDS = ("function", "certificate")
+KINDS = ("function", "plane", "certificate")
 _NAME = re.compile(r"[\w.-]{1,100}")
 
 
@@ -121,6 +122,13 @@ def functions_router(explorer: Explorer) -> APIRouter:
     def function(name: str) -> Answer:
         with shown_entry(f"the function {name!r}"):
             return Answer(_function(name, *_read(explorer.folder, "function", name)))
+
+    @router.get("/planes/{name}")
+    def plane(name: str) -> Answer:
+        with shown_entry(f"the plane {name!r}"):
+            path, content = _read(explorer.folder, "plane", name)
+            with _readable(path):
+                return Answer(described_plane(name, path, content))
 
     @router.get("/certificates/{name}")
     def certificate(name: str) -> Answer:

@@ -113,9 +113,10 @@ def study_lines(name: str, panel: int) -> str:
 
 
 def result_lines(path: Path, kind: str) -> str:
-    """The layers of a kept function, or the gauge of a kept certificate."""
+    """The layers of a kept function, a kept loss plane, or the gauge of a kept certificate."""
     own, content = {
         "function": ("from hessmap.records import BottleneckView as Record", "content['bottleneck_view']"),
+        "plane": ("from hessmap.records import LossPlane as Record", "content"),
         "certificate": ("from hessmap.certificates import Certificate as Record", "content"),
     }[kind]
     body = [

@@ -109,6 +109,15 @@ class FunctionRun(_Body):
     samples: int = Field(default=300, ge=2, le=100_000)
 
 
+class PlaneRun(_Body):
+    """The loss along directions through the explorer's model, or through a small network that is trained first."""
+
+    directions: Literal["sharpest", "random"] = "sharpest"
+    dimensions: Literal[1, 2] = 2
+    points: int = Field(default=15, ge=2, le=101)
+    samples: int = Field(default=300, ge=2, le=100_000)
+
+
 class CertificateRun(_Body):
     iterations: int = Field(default=1500, ge=10, le=100_000)
 
@@ -174,6 +183,16 @@ def work_router(explorer: Explorer, jobs: Jobs) -> APIRouter:
         words = ["function", *model, f"--tolerance={body.tolerance}", f"--samples={body.samples}", "--json"]
         title = f"Function of {explorer.model or 'the example'}"
         return _started(jobs.start("function", title, words, on_done=_keep(explorer, "function", name)))
+
+    @router.post("/plane")
+    def plane(body: PlaneRun) -> Answer:
+        name = free_result_name(explorer.folder, "plane")
+        words = ["plane", *([explorer.model] if explorer.model else []), f"--data={explorer.data}"]
+        words += [f"--loss={explorer.loss}"] if explorer.loss else []
+        words += [f"--samples={body.samples}"] if ":" not in explorer.data else []
+        words += [f"--directions={body.directions}", f"--dimensions={body.dimensions}", f"--points={body.points}"]
+        title = f"Loss plane of {explorer.model or 'the example'}"
+        return _started(jobs.start("plane", title, [*words, "--json"], on_done=_keep(explorer, "plane", name)))
 
     @router.post("/certificate")
     def certificate(body: CertificateRun) -> Answer:

@@ -7,8 +7,9 @@ import { watched } from "./watched.js";
 export async function show(root, { query, signal }) {
   const [kept, about] = await Promise.all([get("/api/functions", signal), get("/api/about", signal)]);
   const subject = about.model ? `${about.model} on ${about.data}` : "a small network on digits";
-  fill(root, h("h1", {}, "Function and certificate"), h("p", { class: "soft lead" }, `Of ${subject}: how many dimensions its function has, and a bound on its errors on unseen data.`), kept.refused.map(message => problem({ message })),
+  fill(root, h("h1", {}, "Function and certificate"), h("p", { class: "soft lead" }, `Of ${subject}: how many dimensions its function has, its loss along a plane, and a bound on its errors on unseen data.`), kept.refused.map(message => problem({ message })),
     await section("Function, layer by layer", "function", kept.function, query.get("function"), "Look at the function", { samples: 300 }, functionView, signal),
+    await section("Loss along the sharpest directions", "plane", kept.plane, query.get("plane"), "Evaluate the loss", {}, planeView, signal),
     await section("Certificate", "certificate", kept.certificate, query.get("certificate"), "Fit a certificate", { iterations: 1500 }, certificateView, signal));
 }
 
@@ -39,6 +40,11 @@ async function functionView(name, signal) {
   return [h("section", { class: "verdict plain" }, h("p", {}, found.verdict)), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure, { height: 17 }))),
     h("h3", {}, "Layers"), table(found.layers, { label: "Layers" }), found.notes.map(line => h("p", { class: "note" }, line)),
     h("div", { class: "two" }, h("div", { class: "card" }, h("h3", {}, "Its Jacobians"), rows(found.jacobians)), h("div", { class: "card" }, h("h3", {}, "Squared norm of the weights"), table(found.costs, { label: "Squared norms" })))];
+}
+
+async function planeView(name, signal) {
+  const found = await get(`/api/planes/${encodeURIComponent(name)}`, signal);
+  return [h("section", { class: "verdict plain" }, found.findings.map(line => h("p", {}, line))), h("div", { class: "two" }, found.figures.map(figure => figureCard(figure, { height: 22 })))];
 }
 
 async function certificateView(name, signal) {
