@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.training.losses import LOSSES, log_cosh, per_sample
+from hessmap.losses import LOSSES
+from hessmap.training import per_sample
+
+log_cosh = per_sample("log_cosh")
 
 RESIDUALS = [0.0, -0.0, 1e-300, -1e-12, 1e-3, -0.7, 3.0, -20.0]
 

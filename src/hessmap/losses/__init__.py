@@ -16,7 +16,7 @@ from hessmap.losses.resolve import (
     recognised_loss,
     require_parts,
 )
-from hessmap.losses.user import FunctionLoss, ModuleLoss
+from hessmap.losses.user import FunctionLoss, ModuleLoss, PerSample
 
 __all__ = [
     "LOSSES",
@@ -29,6 +29,7 @@ __all__ = [
     "ModelLoss",
     "ModuleLoss",
     "ObjectiveLoss",
+    "PerSample",
     "PositionLoss",
     "Squared",
     "as_loss",

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parameter import UninitializedParameter
 
 from hessmap.datasets import Data
-from hessmap.errors import HessmapError, InvalidInput, require, sentence, short_text
-from hessmap.training.losses import PerSample, fitting_targets, per_sample
+from hessmap.errors import HessmapError, InvalidInput, require, require_name, sentence, short_text
+from hessmap.losses import LOSSES, PerSample
 from hessmap.training.modes import evaluation_mode
 
 
@@ -60,6 +61,74 @@ def history_arrays(history: History) -> dict[str, Any]:
         "accuracy": np.array(accuracies, dtype=np.float64),
         "gradient_norm": np.array([evaluation.gradient_norm for _, evaluation in history]),
     }
+
+
+def per_sample(loss: str | PerSample) -> PerSample:
+    """Find the function of a loss that training minimises.
+
+    Args:
+        loss: Name of a loss of ``hessmap.losses``, or a function (outputs, targets) that returns one value per sample.
+
+    Returns:
+        The function; targets are those that ``fitting_targets`` returns. Cross-entropy is torch's kernel, one call,
+        while that of ``hessmap.losses`` keeps the digits of second derivatives at fitted samples.
+
+    Raises:
+        UnknownName: If there is no loss of this name.
+
+    Example:
+        >>> per_sample("squared")(torch.tensor([[1.0, 3.0]]), torch.tensor([[0.0, 1.0]]))
+        tensor([2.5000])
+    """
+    if not isinstance(loss, str):
+        return loss
+    require_name("loss", loss, LOSSES)
+    if loss == "cross_entropy":
+        return lambda outputs, targets: functional.cross_entropy(outputs, targets, reduction="none")
+    known = LOSSES[loss]()
+    return lambda outputs, targets: known.value(outputs.flatten(1), targets.flatten(1))
+
+
+def loss_name(loss: str | PerSample) -> str:
+    """The name of a loss in results.
+
+    Args:
+        loss: Name or function.
+
+    Returns:
+        The name, or that of the function.
+    """
+    return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
+
+
+def fitting_targets(loss: str | PerSample, targets: Tensor, outputs: Tensor) -> Tensor:
+    """Bring targets into the form that a loss takes.
+
+    Args:
+        loss: Name or function.
+        targets: Labels, or target vectors.
+        outputs: Outputs of the model for some sample.
+
+    Returns:
+        Tensor: One-hot rows of labels under "squared" and "log_cosh"; a column of a vector of numbers, because
+        subtracting it from a column of outputs would silently give a matrix; otherwise the targets, real ones in the
+        dtype of the outputs.
+
+    Raises:
+        InvalidInput: If labels or shapes do not fit the outputs.
+
+    Example:
+        >>> fitting_targets("squared", torch.tensor([1]), torch.zeros(1, 2))
+        tensor([[0., 1.]])
+    """
+    is_real = targets.is_floating_point()
+    if not isinstance(loss, str) or (loss == "cross_entropy" and is_real):
+        return targets.to(outputs.dtype) if is_real else targets
+    if is_real and targets.ndim > 1:
+        must = f"targets must have one value per output of the model, {tuple(outputs.shape[1:])}"
+        require(targets.shape[1:] == outputs.shape[1:], must, f"each has {tuple(targets.shape[1:])}")
+    prepared = LOSSES[loss]().prepare(targets, outputs[0].numel() if loss != "cross_entropy" else outputs.shape[1])
+    return targets if loss == "cross_entropy" else prepared.to(outputs.dtype).reshape(len(targets), *outputs.shape[1:])
 
 
 _CHUNK = 8192  # samples differentiated at a time when all are

@@ -18,9 +18,9 @@ from torch import nn
 
 from hessmap.datasets import Data
 from hessmap.errors import checked_count, checked_number, checked_seed, require, unknown_name
+from hessmap.losses import PerSample
 from hessmap.records import TrainingRun, data_hash, provenance
 from hessmap.training.checkpoints import Location, check_same_settings, content_of, load_checkpoint, save_checkpoint
-from hessmap.training.losses import PerSample, loss_name
 from hessmap.training.modes import channels_last, threads, training_mode
 from hessmap.training.objective import (
     Evaluation,
@@ -29,6 +29,7 @@ from hessmap.training.objective import (
     ProgressUpdate,
     divergence_error,
     history_arrays,
+    loss_name,
     objective,
 )
 

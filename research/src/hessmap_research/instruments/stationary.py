@@ -17,8 +17,9 @@ from torch import Tensor, nn
 
 from hessmap.datasets import Data
 from hessmap.errors import require
+from hessmap.losses import PerSample
 from hessmap.records import TrainingRun, data_hash, provenance
-from hessmap.training.losses import PerSample, loss_name
+from hessmap.training import loss_name
 from hessmap.training.modes import evaluation_mode, threads
 from hessmap.training.objective import (
     Evaluation,

@@ -193,7 +193,7 @@ def _place(descent: ReluDescent, model: nn.Sequential, data: Data, settings: dic
     """Risk, squared norm, objective and its gradient norm, in float64; the parameters are written to the model."""
     import torch
 
-    from hessmap.training.losses import fitting_targets, per_sample
+    from hessmap.training import fitting_targets, per_sample
     from hessmap.training.objective import divergence_error
 
     descent.write_to(model)

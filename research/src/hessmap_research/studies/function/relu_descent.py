@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hessmap.training.losses import fitting_targets
+from hessmap.training import fitting_targets
 from hessmap_research.studies.function.relu_objective import derivatives_in_sums
 
 Loss = Literal["squared", "cross_entropy"]
