@@ -1,5 +1,7 @@
 """The printed formulas: right where they are said to be, wrong where exact arithmetic says so."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from exact_oracle import generic_hessians, rank
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 from hessmap_research.formulas import printed_fully_connected as printed_formulas
+from hessmap_research.formulas.printed_convolutional import theorem_6
 from rank_settings import architectures
 
 
@@ -73,3 +76,14 @@ def test_theorem_12_and_section_s7_2_fail_for_inputs_on_a_hyperplane_that_misses
 def test_section_s7_2_refuses_deeper_networks():
     with pytest.raises(InvalidInput, match=r"one hidden layer; widths are \(3, 4, 4, 2\)\. Use fact_13"):
         printed_formulas.section_s7_2_loss_rank((3, 4, 4, 2), 3)
+
+
+@pytest.mark.parametrize("widths", [(3, 4, 2), (4, 2, 5, 3), (2, 5, 5, 3)], ids=str)
+def test_theorem_6_of_dense_layers_is_the_least_of_columns_and_parameters(widths: tuple[int, ...]) -> None:
+    """Written out: q M_{l-1} + q M_l - q^2 between, s for the ends, none above the parameters of its layer."""
+    s = min(widths[0], widths[-1])
+    q = min(s, *widths[1:-1])
+    ends = (s, *widths[1:-1], s)
+    parameters = [before * after for before, after in pairwise(widths)]
+    columns = [q * before + q * after - q * q for before, after in pairwise(ends)]
+    assert theorem_6(widths, parameters) == sum(map(min, columns, parameters))

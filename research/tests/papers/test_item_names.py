@@ -20,7 +20,18 @@ KINDS = {
         "definition",
         "property",
     ),
-    *("example", "equation", "algorithm", "figure", "table", "section", "appendix", "beyond"),
+    *(
+        "assumption",
+        "introduction",
+        "example",
+        "equation",
+        "algorithm",
+        "figure",
+        "table",
+        "section",
+        "appendix",
+        "beyond",
+    ),
 }
 
 

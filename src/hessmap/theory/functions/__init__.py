@@ -7,6 +7,7 @@ from hessmap.theory.functions.costs import (
     RecoveryDepths,
     balance_defect_prediction,
     balanced_factors,
+    diagonal_representation_cost,
     diameter,
     linear_representation_cost,
     norm_split,
@@ -16,6 +17,7 @@ from hessmap.theory.functions.costs import (
     recovery_depths,
     schatten_quasi_norm,
     shortest_path,
+    singular_value_upper_bound,
 )
 from hessmap.theory.functions.kernel_ridge import (
     KernelRidge,
@@ -52,6 +54,7 @@ __all__ = [
     "cross_map",
     "cross_map_jacobian",
     "deepened_network",
+    "diagonal_representation_cost",
     "diameter",
     "kernel_ridge",
     "kernel_ridge_jacobian_rank",
@@ -69,5 +72,6 @@ __all__ = [
     "relu_from_leaky",
     "schatten_quasi_norm",
     "shortest_path",
+    "singular_value_upper_bound",
     "squared_norm",
 ]

@@ -177,6 +177,63 @@ def schatten_quasi_norm(singular_values: ArrayLike, num_layers: int) -> float:
         return float((values[values > 0] ** (2.0 / num_layers)).sum())
 
 
+def diagonal_representation_cost(weights: ArrayLike, num_layers: int) -> float:
+    """Diagonal linear networks: the least squared norm of L diagonal factors of w is L times the sum of |w|^(2/L).
+
+    Args:
+        weights: The vector w of f(x) = w . x, entry by entry the product of the L diagonals.
+        num_layers: Number of layers L.
+
+    Returns:
+        The cost.
+
+    Raises:
+        InvalidInput: If there is no layer.
+
+    Notes:
+        Entry by entry the mean of the squares is at least their geometric mean, with equality for equal magnitudes.
+
+        Reference: Jacot 2023, Section 1, after Gunasekar et al. 2018 and Moroshko et al. 2020.
+
+    Example:
+        >>> diagonal_representation_cost([4.0, -1.0, 0.0], num_layers=4)
+        12.0
+    """
+    return num_layers * schatten_quasi_norm(np.abs(np.asarray(weights, dtype=np.float64)), num_layers)
+
+
+def singular_value_upper_bound(cost: float, num_layers: int, index: int = 2) -> float:
+    """The singular value s_k of the Jacobian of a network, at any point, is at most (R / (k L))^(L / 2).
+
+    Args:
+        cost: Squared norm R of the parameters of a network that represents the function; biases may be left out.
+        num_layers: Number of layers L.
+        index: Position k of the singular value, 1 for the largest. Defaults to 2.
+
+    Returns:
+        The upper bound.
+
+    Raises:
+        InvalidInput: If a number is out of range.
+
+    Notes:
+        The Jacobian is a product of L matrices of squared norm R at most, so that L (s_1^(2/L) + .. + s_k^(2/L)) <= R.
+        Activations of slope at most 1. At a global minimum R / L <= 1 + C_N / L: s_2 <= ((1 + C_N / L) / 2)^(L / 2).
+
+        Reference: Jacot 2023, Section 4, after Proposition 3.
+
+    Example:
+        Two equal singular values of four layers meet the bound.
+
+        >>> singular_value_upper_bound(linear_representation_cost([[2.0, 0.0], [0.0, 2.0]], 4), 4)
+        2.0
+    """
+    require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
+    require(index >= 1, "index must be at least 1", f"got {index}")
+    require(cost >= 0, "the cost must not be negative", f"got {cost}")
+    return float((cost / (index * num_layers)) ** (num_layers / 2))
+
+
 def balanced_factors(matrix: ArrayLike, num_layers: int) -> list[Floats]:
     """W_1, .., W_L with W_L .. W_1 = A that attain the cost: S^(1/L) V^T, then S^(1/L), at last U S^(1/L).
 
