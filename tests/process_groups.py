@@ -15,7 +15,8 @@ from patience import PATIENCE
 
 def run_processes(folder: Path, module: str, worker: str, count: int, *given: str) -> list[Any]:
     """Call ``worker(rank, count, *given)`` of a test module in every process; what each returned, or None."""
-    paths = [str(Path(__file__).parent), str(Path(__file__).parent / "curvature"), str(Path(__file__).parent / "track")]
+    tests = Path(__file__).parent
+    paths = [str(tests), *(str(tests / folder) for folder in ("curvature", "layers", "track"))]
     code = f"""
 import sys; sys.path[:0] = {paths!r}
 import torch, torch.distributed as dist

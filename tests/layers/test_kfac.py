@@ -471,3 +471,69 @@ def test_the_table_the_frame_and_the_figure_have_a_row_for_every_block(tmp_path:
 def test_a_curvature_of_other_parameters_is_refused() -> None:
     with pytest.raises(InvalidInput, match="that of the problem's parameters"):
         hm.kronecker_error(problem_of("cnn"), hm.kronecker_curvature(problem_of("mlp")))
+
+
+class Encoder(nn.Module):
+    """Attention with packed projections, whose weight is used in three parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(6, 4)
+        self.block = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        self.output = nn.Linear(4, 3)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        outputs: Tensor = self.output(self.block(self.embed(ids)).mean(1))
+        return outputs
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.output = nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        outputs: Tensor = self.output(torch.tanh(self.layer(torch.tanh(self.layer(inputs)))))
+        return outputs
+
+
+def flat(*layers: nn.Module, width: int) -> nn.Module:
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(width, 3))
+
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], dict[str, str]]] = {
+    "encoder": (Encoder, (5,), {"block.self_attn.in_proj_weight": "kronecker", "embed.weight": "diagonal"}),
+    "grouped": (lambda: flat(nn.Conv2d(4, 4, 3, groups=2), nn.ReLU(), width=16), (4, 4, 4), {"0.weight": "diagonal"}),
+    "strided": (lambda: flat(nn.Conv1d(2, 3, 3, 2, 1), nn.GELU(), width=12), (2, 8), {"0.bias": "kronecker"}),
+    "transposed": (lambda: flat(nn.ConvTranspose2d(2, 3, 2), nn.Tanh(), width=27), (2, 2, 2), {"0.weight": "diagonal"}),
+    "batch norm": (
+        lambda: flat(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), width=12).eval(),
+        (2, 4, 4),
+        {"0.weight": "kronecker", "1.weight": "diagonal"},
+    ),
+    "used twice": (Recurrent, (4,), {"layer.weight": "diagonal", "output.weight": "kronecker"}),
+}
+
+
+@pytest.mark.parametrize("fisher", ["exact", "empirical"])
+@pytest.mark.parametrize("name", list(LAYERS))
+def test_all_kinds_of_layers_have_the_second_moments_of_the_exact_matrix(name: str, fisher: str) -> None:
+    """In the basis of every block, diagonals included, the diagonal of the exact matrix is that of EK-FAC."""
+    make, shape, forms = LAYERS[name]
+    torch.manual_seed(6)
+    inputs = torch.randint(6, (10, *shape)) if name == "encoder" else torch.randn(10, *shape, dtype=DOUBLE)
+    problem = hm.Problem(make().double(), "cross_entropy", inputs, torch.randint(3, (10,)))
+    exact = (hm.ggn if fisher == "exact" else hm.hessians.empirical_fisher)(problem).to_dense()
+    curvature = hm.kronecker_curvature(problem, "ekfac", fisher=fisher)
+    found = {name: block.form.partition(",")[0] for block in curvature.blocks for name in block.names}
+    assert forms.items() <= found.items()
+    assert sorted(torch.cat([block.entries.flatten() for block in curvature.blocks]).tolist()) == list(
+        range(len(exact))
+    )
+    for block in curvature.blocks:
+        own = exact[block.entries][:, block.entries]
+        basis = torch.kron(*block.bases) if block.bases else torch.eye(len(own), dtype=DOUBLE)
+        assert (
+            float((block.values.flatten() - (basis.T @ own @ basis).diagonal()).abs().max() / own.abs().max()) < 1e-12
+        )

@@ -41,7 +41,7 @@ from hessmap.layers.comparison import best_kronecker_product
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
 from hessmap.layers.layer import find_layer, layer_names, name_of_layer
-from hessmap.linalg import Layout, SymmetricOperator, require_memory, rows_that_fit
+from hessmap.linalg import Layout, Processes, SymmetricOperator, require_memory, rows_that_fit
 from hessmap.losses import output_roots, require_parts
 from hessmap.problem import Batch, Problem, recording_of, require_problem, vjp_rows
 from hessmap.records import register_reader, save_archive
@@ -275,6 +275,7 @@ def kronecker_curvature(
     fisher: FisherKind | None = None,
     sharing: Sharing = "expand",
     seed: int = 0,
+    distributed: bool = False,
 ) -> KroneckerCurvature:
     """Approximate the curvature of all parameters block by block, with a cheap inverse.
 
@@ -291,6 +292,8 @@ def kronecker_curvature(
             independent, "reduce" averages inputs and sums gradients. The second moments of "ekfac" are those of the
             true gradients under both.
         seed: Seed of the samples of ``fisher="sampled"``.
+        distributed: Whether the problem has the share of the data of this process of torch.distributed. The curvature
+            is then that of the data of all processes, on every one of them. Defaults to False.
 
     Returns:
         KroneckerCurvature: an operator with ``@``, ``solve``, ``inverse_sqrt``, ``log_determinant``, ``sample``,
@@ -320,10 +323,13 @@ def kronecker_curvature(
     require_name("part", part, ("outer_product", "loss"))
     require_name("sharing", sharing, get_args(Sharing))
     fisher = _chosen_fisher(problem, fisher, part)
+    must = "curvature over several processes needs part='outer_product'"
+    require(part == "outer_product" or not distributed, must, f"got part={part!r}")
     if part == "loss":
         blocks = [_on_device(block, problem) for block in _loss_blocks(problem, kind, sharing)]
     else:
-        blocks = _Rows(problem, fisher, checked_seed(seed)).blocks(kind, sharing)
+        processes = Processes(alone=not distributed)
+        blocks = _Rows(problem, fisher, checked_seed(seed), processes).blocks(kind, sharing)
     ordered = sorted(blocks, key=lambda block: int(block.entries.flatten()[0]))
     return KroneckerCurvature(
         problem.layout, ordered, kind=kind, part=part, fisher=fisher, dtype=problem.parameters.dtype
@@ -367,7 +373,7 @@ def fisher_diagonal(
     writes_safetensors = path is not None and Path(path).suffix == ".safetensors"
     if writes_safetensors:
         _require_safetensors()
-    block = _Rows(problem, chosen, checked_seed(seed)).diagonal(problem.layout.names)
+    block = _Rows(problem, chosen, checked_seed(seed), Processes(alone=True)).diagonal(problem.layout.names)
     diagonal = problem.unflatten(block.values)
     if writes_safetensors:
         save_file: Callable[..., None] = import_module("safetensors.torch").save_file
@@ -399,10 +405,13 @@ def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str) -> Fi
 class _Rows:
     """Output gradients of all layers, batch by batch, and the blocks that are accumulated from them."""
 
-    def __init__(self, problem: Problem, fisher: FisherKind, seed: int) -> None:
+    def __init__(self, problem: Problem, fisher: FisherKind, seed: int, processes: Processes) -> None:
         self.problem = problem
         self.fisher = fisher
-        self.seed = seed
+        self.seed = seed + processes.rank
+        self.processes = processes
+        own = torch.tensor([problem.normaliser], dtype=torch.float64)
+        self.share = float(own / processes.sum_numbers(own))
         self.uses = _factored_uses(problem)
         covered = {name for number in self.uses for name in recording_of(problem).uses[number].parameters}
         self.others = tuple(name for name in problem.layout.names if name not in covered)
@@ -468,7 +477,13 @@ class _Rows:
                     inputs += features.flatten(0, 1).T @ scaled.flatten(0, 1)
                 flat = rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)
                 outputs += flat.flatten(0, 1).T @ flat.flatten(0, 1)
-        return sums
+        own = torch.tensor([self.share * total], dtype=torch.float64)
+        of_inputs = float(own / self.processes.sum_numbers(own))  # by samples, of which some can be ignored in part
+        return [(self._sum(outputs), self.processes.sum(of_inputs * inputs)) for outputs, inputs in sums]
+
+    def _sum(self, own: Tensor) -> Tensor:
+        """A mean over the samples of all processes, from that over the samples of this one."""
+        return own if self.processes.count == 1 else self.processes.sum(self.share * own)
 
     def _second_moments(self, bases: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
         """sum (u_i^T G v_j)^2 over the gradients G = sum_p g_p x_p^T of all samples and rows."""
@@ -483,7 +498,7 @@ class _Rows:
                 step = max(1, _BATCH_BYTES // (8 * rows.shape[1] * total.numel()))
                 for some in torch.split(torch.arange(len(rows), device=rows.device), step):
                     total += torch.einsum("nrip,npj->nrij", rotated[some], features[some]).square_().sum((0, 1))
-        return sums
+        return [self._sum(total) for total in sums]
 
     def _nearest_factors(self, start: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[Tensor, Tensor]]:
         """The leading singular pair of the rearranged blocks, by the power method on contractions of the gradients."""
@@ -516,7 +531,7 @@ class _Rows:
                     kernel = torch.einsum("nrap,ab,nrbq->npq", rows, factor, rows)
                     found.append(torch.einsum("npi,npq,nqj->ij", features, kernel, features))
             sums = found if not sums else [total + own for total, own in zip(sums, found, strict=True)]
-        return sums
+        return [self._sum(total) for total in sums]
 
     def diagonal(self, names: tuple[str, ...]) -> CurvatureBlock:
         problem, layout = self.problem, dict(self.problem.layout)
@@ -530,7 +545,7 @@ class _Rows:
             values = torch.zeros(len(entries), dtype=problem.parameters.dtype, device=problem.device)
             for rows in self._parameter_rows(names):
                 values += rows.square().sum(0)
-        return CurvatureBlock(names, "diagonal", entries.to(problem.device), values, ())
+        return CurvatureBlock(names, "diagonal", entries.to(problem.device), self._sum(values), ())
 
     def _dense(self, names: tuple[str, ...]) -> CurvatureBlock:
         problem, layout = self.problem, dict(self.problem.layout)
@@ -543,7 +558,7 @@ class _Rows:
         else:
             make = outer_product_hessian if self.fisher == "exact" else empirical_fisher
             matrix = _hessian_block(make(problem), entries)
-        return _dense_block(names, entries.to(problem.device), matrix)
+        return _dense_block(names, entries.to(problem.device), self._sum(matrix))
 
     def _layers(self) -> Iterator[_LayerRows]:
         """Output gradients (samples, rows, outputs, positions) of every factored layer, batch by batch; the rows of one
