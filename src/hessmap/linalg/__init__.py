@@ -8,7 +8,7 @@ from hessmap.linalg.devices import (
     to_host,
     widest_dtype,
 )
-from hessmap.linalg.distributed import Processes, ShardedOperator
+from hessmap.linalg.distributed import Processes, ShardedOperator, is_first_process
 from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
 from hessmap.linalg.layout import Layout
 from hessmap.linalg.memory import (
@@ -84,6 +84,7 @@ __all__ = [
     "has_float64",
     "inner_matrix",
     "is_answerable",
+    "is_first_process",
     "is_out_of_memory",
     "largest_entry",
     "orthonormal_columns",

@@ -7,6 +7,7 @@ a sum over the processes.
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -135,6 +136,20 @@ class Processes:
             must = f"the process group must have a backend for tensors on {device.type}"
             remedy = "Call init_process_group('cpu:gloo,cuda:nccl'), or move model and data to that device"
             raise InvalidInput(sentence(must, f"it has {known}", remedy))
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes: the first of its group, or the only one.
+
+    Before a process group exists, the variables of torchrun and of Lightning's launcher decide.
+
+    Returns:
+        bool: True for rank 0, and without any of these.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank() == 0
+    names = ("RANK",) if "RANK" in os.environ else ("LOCAL_RANK", "NODE_RANK")
+    return all(os.environ.get(name, "0") == "0" for name in names)
 
 
 class ShardedOperator(SymmetricOperator):

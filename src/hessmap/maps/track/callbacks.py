@@ -1,5 +1,9 @@
 """A tracker as a callback of the trainers that people use: it is called after every step of the optimiser.
 
+Every process of a distributed training calls it; the tracker of the first one measures and writes, those of the others
+do nothing. Under DDP the model is whole in the first process. Models whose parameters are sharded raise, with the call
+that measures them.
+
 The packages are imported when a callback is asked for; hessmap does not need them.
 """
 

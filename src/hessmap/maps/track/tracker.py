@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hessmap.errors import checked_count, require, short_text
+from hessmap.linalg import is_first_process
 from hessmap.losses import AnyLoss
 from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
 from hessmap.maps.track.log import Log, logged_values
@@ -80,8 +81,8 @@ class Tracker:
         memory_budget: As for ``Problem``. Defaults to 1 GiB.
 
     Notes:
-        In a distributed training (``torch.distributed``) calls on other ranks than 0 neither measure nor write;
-        ``measure`` measures everywhere, and only rank 0 writes and logs.
+        Of the processes of a distributed training, calls of the first alone measure and write; ``measure`` measures
+        everywhere, and only the first writes and logs.
 
     Example:
         >>> import hessmap as hm
@@ -140,7 +141,7 @@ class Tracker:
             "dtype": dtype,
         }
         self.subject = Subject(model, loss, chosen.data, {**options, "memory_budget": memory_budget})
-        path, writes = store_path(store), rank() == 0
+        path, writes = store_path(store), is_first_process()
         Pace(share)  # refuses a wrong share before any work
         stored_as = track_name(name, path, resume, replace) if writes else str(name)
         made = new_track(stored_as, self.subject.problem(), self.settings, share, chosen.num_available)
@@ -230,12 +231,6 @@ class Tracker:
         made = self.track
         spent = f"{made.share_reached:.1%} of the time" + ("" if made.share is None else f" (at most {made.share:.0%})")
         return f"Tracker('{made.name}' in {self._stored.store}: {made.num_points} points, {spent})"
-
-
-def rank() -> int:
-    """The rank of this process in a distributed training; 0 without one."""
-    is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return torch.distributed.get_rank() if is_distributed else 0
 
 
 def measure_and_store(
