@@ -12,8 +12,9 @@ from explorers import PORT, RESULTS, client, filled_store, refused
 from starlette.testclient import TestClient
 
 import hessmap as hm
-from hessmap.records import Store, load_map
+from hessmap.records import MapOptions, Store, add_map, load_map
 from hessmap_explorer.settings import Explorer
+from views.synthetic_map import curvature_map
 
 
 @pytest.fixture(scope="module")
@@ -198,7 +199,6 @@ def test_the_threshold_moves_rank_and_gap(asked: TestClient, explorer: Explorer,
         ("/api/jobs/7", 404),
         ("/api/jobs/seven", 422),
         ("/api/nothing", 404),
-        ("/nothing", 404),
     ],
 )
 def test_what_is_not_there_is_said_in_a_sentence(asked: TestClient, path: str, status: int) -> None:
@@ -317,3 +317,31 @@ def test_a_model_of_the_users_own_comes_from_the_command_line(tmp_path: Path) ->
     answer = own.post("/api/jobs/map", json={"name": "x", "widths": "4-3-2"})
     assert "a model of your own has its own widths" in refused(answer, 400)
     assert "needs the weights" in refused(own.post("/api/jobs/certificate", json={}), 400)
+
+
+def test_a_wrong_address_gets_a_page_and_wrong_data_a_sentence(asked: TestClient) -> None:
+    page = asked.get("/nosuch/x")
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert '<main id="screen"' in page.text
+    for path in ("/api/nosuch", "/static/nosuch.js"):
+        refused(asked.get(path), 404)
+
+
+def test_the_explorer_opens_on_the_served_model(tmp_path: Path) -> None:
+    store = tmp_path / "store.sqlite"
+    with Store(store, create=True) as opened:
+        add_map(opened, "example", curvature_map(), MapOptions())
+    plain, own = Explorer(store=store), Explorer(store=store, model="my:net")
+    assert client(plain).get("/", follow_redirects=False).headers["location"] == "/predict"
+    assert client(own).get("/", follow_redirects=False).headers["location"] == "/maps"
+    with Store(store) as opened:
+        for name in ("first", "the last"):
+            add_map(opened, name, curvature_map(), MapOptions(model="my:net"))
+    assert client(own).get("/", follow_redirects=False).headers["location"] == "/maps/the%20last"
+
+
+def test_papers_have_a_question_above_their_answer(asked: TestClient) -> None:
+    papers = asked.get("/api/papers").json()["papers"]
+    assert len(papers) == 5
+    assert all(paper["question"].endswith("?") and paper["answer"].endswith(".") for paper in papers)

@@ -73,6 +73,7 @@ def made_records() -> Iterator[Record]:
     yield hm.pruning_plan(problem, 0.3)
     yield hm.loss_plane(problem, "random", num_points=4)
     yield hm.curvature_projection(problem, "2")
+    yield hm.kronecker_error(problem, hm.kronecker_curvature(problem))
     corner = nn.Linear(2, 3, bias=False)
     corner.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
     yield hm.maps.functions.class_regions(corner, (-1.0, 1.0, -1.0, 1.5), grid_size=8)
@@ -87,6 +88,7 @@ PICTURED = {
     "DensityEstimate": ("density",),
     "EigenpairsMeasurement": ("eigenvalues",),
     "BottleneckView": ("layers",),
+    "KroneckerError": ("layers",),
     "ClassRegions": ("regions",),
     "CompressionPlan": ("costs", "bits"),
     "PruningPlan": ("costs",),

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hessmap import __version__
-from hessmap.errors import MissingExtra, sentence, unknown_name
+from hessmap.errors import HessmapError, MissingExtra, sentence, unknown_name
+from hessmap.records import Store, map_summaries
 from hessmap.views.page import page, page_style
 from hessmap_explorer.answers import Answer, answer_with_sentences
 from hessmap_explorer.fields import is_count
@@ -174,13 +175,36 @@ def explorer_app(explorer: Explorer) -> FastAPI:
         return Response(content, media_type=kind)
 
     @app.get("/")
-    async def start() -> HTMLResponse:
+    def start() -> Response:
+        """The map of the served model, the form that makes one, or the predictions if no model was served."""
+        return RedirectResponse(_first_screen(explorer), status_code=303)
+
+    async def shell() -> HTMLResponse:
         return HTMLResponse(_shell())
 
     for screen in _SCREENS:
-        app.get(f"/{screen}")(start)
-        app.get(f"/{screen}/{{rest:path}}")(start)
+        app.get(f"/{screen}")(shell)
+        app.get(f"/{screen}/{{rest:path}}")(shell)
+
+    @app.get("/{path:path}")
+    async def elsewhere(path: str) -> Response:
+        """A page that lists the screens; an address of data gets a sentence."""
+        if path.split("/")[0] in ("api", "static"):
+            raise HTTPException(404)
+        return HTMLResponse(_shell(), status_code=404)
+
     return app
+
+
+def _first_screen(explorer: Explorer) -> str:
+    if explorer.model is None:
+        return "/predict"
+    own: list[str] = []
+    if explorer.store.exists():
+        with suppress(HessmapError), Store(explorer.store) as store:  # /maps shows what is wrong with it
+            found = [one for one in map_summaries(store, refused=[]) if one.options is not None]
+            own = [one.name for one in found if one.options and one.options.model == explorer.model]
+    return f"/maps/{quote(own[-1], safe='')}" if own else "/maps"
 
 
 def _studies_router(explorer: Explorer) -> APIRouter:

@@ -72,7 +72,14 @@ def studies_router(explorer: Explorer) -> APIRouter:
             for item in paper.items
         ]
         heads = [
-            {"number": one.number, "name": one.name, "title": one.title, "answer": one.answer, "counts": one.counts()}
+            {
+                "number": one.number,
+                "name": one.name,
+                "title": one.title,
+                "question": one.question,
+                "answer": one.answer,
+                "counts": one.counts(),
+            }
             for one in papers()
         ]
         return Answer({"papers": heads, "items": items, "statuses": STATUSES})

@@ -1,6 +1,6 @@
 // The frame: which screen an address shows, the theme, and how many jobs run.
 import { get, sleep } from "./api.js";
-import { fill, problem } from "./dom.js";
+import { fill, h, problem } from "./dom.js";
 import { redrawAll } from "./figure.js";
 
 const SCREENS = {
@@ -21,13 +21,14 @@ async function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const [name, ...rest] = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
-  const screen = name in SCREENS ? name : "predict";
+  const screen = name ?? "predict";
   for (const link of document.querySelectorAll("#screens a, #jobs-link")) {
     const isCurrent = link.getAttribute("href") === `/${screen}`;
     if (isCurrent) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   const bar = document.getElementById("screens"), current = bar.querySelector("[aria-current]");
   if (current) bar.scrollLeft = current.offsetLeft - bar.offsetLeft - bar.clientWidth / 3; // on a phone the bar is wider than the screen
+  if (!(screen in SCREENS)) return fill(root, nowhere());
   root.setAttribute("aria-busy", "true");
   try {
     const module = await SCREENS[screen]();
@@ -36,6 +37,11 @@ async function show() {
     if (error.name !== "AbortError" && !signal.aborted) fill(root, problem(error));
   }
   if (!signal.aborted) root.removeAttribute("aria-busy");
+}
+
+function nowhere() {
+  const links = Object.keys(SCREENS).map(name => h("li", {}, h("a", { href: `/${name}` }, name[0].toUpperCase() + name.slice(1))));
+  return [h("h1", {}, "There is no page here"), h("p", {}, h("code", {}, location.pathname), " is not an address of the explorer. Its pages:"), h("ul", {}, links)];
 }
 
 export function go(address) {

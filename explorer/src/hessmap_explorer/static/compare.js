@@ -7,14 +7,14 @@ import { watched } from "./watched.js";
 export async function show(root, { query, signal }) {
   const { maps } = await get("/api/maps", signal);
   const head = [h("h1", {}, "Compare two maps"), h("p", { class: "soft lead" }, "Two networks, or two checkpoints of one.")];
-  if (maps.length < 2) return fill(root, head, empty("Two maps are needed", maps.length ? `Only ${maps[0].name} is stored.` : "None is stored yet.", h("p", {}, h("a", { href: "/maps" }, "Make a map"))));
+  if (maps.length < 2) return fill(root, head, empty("Two maps are needed", maps.length ? `Only ${maps[0].name} is stored. Make another one, for example of a later checkpoint.` : "None is stored yet. Make two, for example of two checkpoints.", h("p", {}, h("a", { href: "/maps" }, "Make a map"))));
   const names = maps.map(map => map.name);
   const select = (label, value) => h("label", { class: "field" }, h("span", {}, label), h("select", { onchange: draw }, names.map(name => h("option", { selected: name === value }, name))));
   const old = select("Before", query.get("old") || names[1]), recent = select("After", query.get("new") || names[0]);
   const place = h("div", { "aria-live": "polite" });
   async function draw() {
     const [before, after] = [old, recent].map(label => label.querySelector("select").value);
-    if (before === after) return fill(place, empty("One map twice", "Choose two different ones."));
+    if (before === after) return fill(place, empty("The same map twice", "Choose two different maps."));
     history.replaceState(null, "", `/compare?old=${encodeURIComponent(before)}&new=${encodeURIComponent(after)}`);
     try {
       const found = await get(`/api/compare?old=${encodeURIComponent(before)}&new=${encodeURIComponent(after)}`, signal);

@@ -114,13 +114,26 @@ function plotlyAxis(axis, values) {
   return { ...common, nticks: 8, ...(axis.scale === "log" ? logTicks(values, axis.limits) : {}), ...limits(axis), ...(axis.is_reversed ? { autorange: "reversed" } : {}) };
 }
 
+// The row of each label: labels of vertical lines that are near each other go below one another.
+function labelRows(lines, distance) {
+  const last = [];
+  return lines.map(line => {
+    if (!line.label || line.axis !== "x" || line.end !== null) return 0;
+    let row = 0;
+    while (last[row]?.some(at => Math.abs(at - line.at) < distance)) row += 1;
+    (last[row] ??= []).push(line.at);
+    return row;
+  });
+}
+
 function shapes(figure) {
   const [left, right] = extent(valuesOn(figure, "x"), figure.x.limits);
   const isFarRight = at => at > left + 0.7 * (right - left); // there a label stands before its line
-  return figure.lines.map(line => {
+  const rows = labelRows(figure.lines, 0.22 * (right - left));
+  return figure.lines.map((line, place) => {
     if (line.end !== null) return { type: "rect", xref: "x", yref: "paper", x0: line.at, x1: line.end, y0: 0, y1: 1, fillcolor: css("panel"), line: { width: 0 }, layer: "below" };
     const isX = line.axis === "x", style = { color: colour(line.colour), width: 1.2, dash: "dot" };
-    const label = { text: line.label, textposition: isX ? "end" : "start", font: { size: 11, color: colour(line.colour) }, textangle: 0, xanchor: isX && isFarRight(line.at) ? "right" : "left", yanchor: isX ? "top" : "bottom", padding: 4 };
+    const label = { text: line.label, textposition: isX ? "end" : "start", font: { size: 11, color: colour(line.colour) }, textangle: 0, xanchor: isX && isFarRight(line.at) ? "right" : "left", yanchor: isX ? "top" : "bottom", padding: 4 + 15 * rows[place] };
     const ends = isX ? { xref: "x", yref: "paper", x0: line.at, x1: line.at, y0: 0, y1: 1 } : { xref: "paper", yref: "y", x0: 0, x1: 1, y0: line.at, y1: line.at };
     return { type: "line", ...ends, line: style, label: line.label ? label : undefined };
   });

@@ -29,7 +29,7 @@ async function section(title, kind, kept, wanted, label, body, view, signal) {
   }
   select.hidden = !kept.length;
   if (kept.length) await open(kept.some(one => one.name === wanted) ? wanted : kept[0].name);
-  else fill(place, empty("Nothing yet", `${label}: it runs in a process of its own, and is kept.`));
+  else fill(place, empty("Nothing computed yet", `Press "${label}". It runs in its own process, and the result is kept.`));
   return h("section", { id: kind }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, select, button)), told, place);
 }
 

@@ -8,7 +8,7 @@ export async function show(root, { signal }) {
   fill(root, h("h1", {}, "Jobs"), h("p", { class: "soft lead" }, "Each is a hessmap command in a process of its own. Stop interrupts it as Ctrl-C does: what is done is kept."), list);
   for (;;) {
     const { jobs } = await get("/api/jobs", signal);
-    if (!jobs.length) fill(list, empty("No job yet", "Maps, studies, checks and certificates that you start appear here."));
+    if (!jobs.length) fill(list, empty("No job yet", "Maps, studies, checks and certificates appear here once you start them, for example on the page Maps."));
     else if (!cards.size) fill(list);
     for (const job of jobs) {
       if (cards.has(job.number)) cards.get(job.number).update(job);

@@ -6,7 +6,7 @@ import { watched } from "./watched.js";
 export function layerDetails(place, map, which, signal) {
   const layer = map.layers.blocks[which];
   if (!layer) return;
-  const rank = layer.rank && `${number(layer.rank.value)} of ${number(layer.num_parameters)}, gap ${short(layer.rank.gap)}${layer.rank.decidable ? "" : " (no clear cut)"}`;
+  const rank = layer.rank && `${number(layer.rank.value)} of ${number(layer.num_parameters)}, gap ${short(layer.rank.gap)}${layer.rank.decidable ? "" : " (no clear gap)"}`;
   const block = [
     ["shape", layer.shape], ["parameters", number(layer.num_parameters)], ...(rank ? [["rank", rank]] : []),
     ["largest eigenvalue", layer.top_eigenvalue === null ? "not estimated: there was no time" : short(layer.top_eigenvalue) + (layer.top_residual ? ` ± ${short(layer.top_residual)}` : "")],

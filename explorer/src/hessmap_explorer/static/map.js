@@ -56,7 +56,7 @@ function rankCard(rank) {
   const gap = rank.gap === null ? "infinite" : short(rank.gap);
   return h("article", { class: `card rank ${rank.part}`, "data-part": rank.part }, h("h2", {}, symbol(rank.part), " rank"), h("p", { class: "value" }, number(rank.value)),
     h("p", { class: "note" }, `of ${number(rank.size)}; ${predicted}`), rank.certified !== null ? h("p", { class: "note" }, `certified ${number(rank.certified)}`) : null,
-    h("p", {}, h("span", { class: `badge ${rank.decidable ? "exact" : "open"}` }, rank.decidable ? "clear cut" : "no clear cut"), h("span", { class: "note gap" }, ` gap ${gap}`)));
+    h("p", {}, h("span", { class: `badge ${rank.decidable ? "exact" : "open"}` }, rank.decidable ? "clear gap" : "no clear gap"), h("span", { class: "note gap" }, ` gap ${gap}`)));
 }
 
 function layersSection(map, signal) {

@@ -11,6 +11,6 @@ export async function show(root, { rest, query, signal }) {
     h("div", { class: "row" }, h("strong", {}, map.name), h("span", { class: "badge" }, map.loss.replaceAll("_", " "))),
     h("span", {}, map.network), h("p", { class: "note" }, `${number(map.num_parameters)} parameters, ${number(map.num_samples)} samples, risk ${short(map.risk)}`),
     h("p", { class: "note" }, map.created.replace("T", " ").replace("Z", " UTC")))));
-  fill(root, h("h1", {}, "Maps of curvature"), h("p", { class: "soft lead" }, about.model ? `This explorer shows ${about.model} on ${about.data}.` : "Started without a model: a small network is trained on digits."),
+  fill(root, h("h1", {}, "Maps of curvature"), h("p", { class: "soft lead" }, about.model ? `Your model: ${about.model} on ${about.data}.` : "No model was served, so a small network is trained on digits. For your own: hessmap serve my_models:net --data my_data:train."),
     newMapForm(about, maps, signal), refused.map(message => problem({ message })), tiles.length ? h("ul", { class: "gallery" }, tiles) : empty("No map is stored yet", "Make one above, or in a terminal with hessmap map."));
 }

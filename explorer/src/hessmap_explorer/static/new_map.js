@@ -16,12 +16,12 @@ export function newMapForm(about, maps, signal) {
   ];
   const button = h("button", { class: "primary", type: "submit" }, "Make the map");
   const form = h("form", { onsubmit: start }, h("div", { class: "fields" }, input("Name", "name", "text", `run${number}`, { required: true, pattern: "[\\w.\\-]+", title: "Letters, digits, '.', '-' and '_'" }),
-    h("label", { class: "field" }, h("span", {}, "Loss"), h("select", { name: "loss" }, losses)), own, input("Seconds at most", "seconds", "number", 60, { min: 1 })), h("div", { class: "row" }, h("p", { class: "note" }, "It runs in a process of its own; this page may be closed."), button));
+    h("label", { class: "field" }, h("span", {}, "Loss"), h("select", { name: "loss" }, losses)), own, input("Seconds at most", "seconds", "number", 60, { min: 1 })), h("div", { class: "row" }, h("p", { class: "note" }, "It runs in its own process; you may close this page."), button));
 
   async function start(event) {
     event.preventDefault();
     const given = Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== "").map(([name, value]) => [name, ["epochs", "seed", "samples", "seconds"].includes(name) ? Number(value) : value]));
     await watched(told, button, "map", given, null, signal);
   }
-  return h("details", { class: "card", open: !maps.length }, h("summary", {}, h("strong", {}, "New map")), form, told);
+  return h("details", { class: "card", open: !maps.some(map => !about.model || map.options?.model === about.model) }, h("summary", {}, h("strong", {}, about.model ? `New map of ${about.model}` : "New map")), form, told);
 }

@@ -1,4 +1,4 @@
-// Papers: every item with its claim, its status and the studies that speak of it.
+// Papers: the question of each and its answer, then every item with its claim, status and studies.
 import { get } from "./api.js";
 import { empty, fill, h } from "./dom.js";
 
@@ -16,13 +16,13 @@ export async function show(root, { query, signal }) {
     const state = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
     history.replaceState(null, "", `/papers${state.size ? `?${state}` : ""}`);
     count.textContent = `${shown.length} of ${items.length} items`;
-    fill(list, shown.length ? shown.map(entry) : empty("Nothing matches", "Take a filter or a word away."));
+    fill(list, shown.length ? shown.map(entry) : empty("Nothing matches", "Remove a filter or a word."));
   }
   const entry = item => h("details", { class: "item" }, h("summary", {}, h("span", { class: `badge ${item.status.replaceAll(" ", "-")}`, title: statuses[item.status] }, item.status), h("strong", {}, ` ${item.item} `), h("span", { class: "soft" }, papers[item.paper].name), h("br"), item.claim),
-    item.evidence ? h("p", {}, item.evidence) : null, item.published || item.ours ? h("p", {}, [["Paper", item.published], ["Ours", item.ours]].filter(([, numbers]) => numbers).map(([whose, numbers]) => `${whose}: ${numbers}.`).join(" ")) : null, item.left ? h("p", {}, `Left: ${item.left}`) : null,
+    item.evidence ? h("p", {}, item.evidence) : null, item.published || item.ours ? h("p", {}, [["Paper", item.published], ["Ours", item.ours]].filter(([, numbers]) => numbers).map(([whose, numbers]) => `${whose}: ${numbers}.`).join(" ")) : null, item.left ? h("p", {}, `Not run yet: ${item.left}`) : null,
     item.studies.length ? h("p", { class: "pick" }, item.studies.map(study => h("a", { class: "badge", href: `/studies/${study}` }, study))) : null, item.functions.length ? h("p", { class: "note" }, item.functions.map(one => h("code", {}, `${one} `))) : null);
-  fill(root, h("h1", {}, "Papers"), h("p", { class: "soft lead" }, "What each item claims, where it lives, and how far it was verified."),
-    h("div", { class: "gallery" }, papers.map(paper => h("article", { class: "card tile" }, h("strong", {}, paper.name), h("span", { class: "soft" }, paper.title), h("p", {}, paper.answer), h("p", { class: "pick" }, Object.entries(paper.counts).map(([status, found]) => h("span", { class: `badge ${status.replaceAll(" ", "-")}` }, `${found} ${status}`)))))),
+  fill(root, h("h1", {}, "Papers"), h("p", { class: "soft lead" }, "The question of each paper and its answer here; below, every item with its claim, status and evidence."),
+    h("div", { class: "gallery" }, papers.map(paper => h("article", { class: "card tile" }, h("strong", {}, paper.name), h("span", { class: "soft" }, paper.title), h("p", { class: "question" }, h("strong", {}, paper.question)), h("p", {}, paper.answer), h("p", { class: "pick" }, Object.entries(paper.counts).map(([status, found]) => h("span", { class: `badge ${status.replaceAll(" ", "-")}` }, `${found} ${status}`)))))),
     form, count, list);
   draw();
 }

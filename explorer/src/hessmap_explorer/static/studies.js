@@ -27,15 +27,15 @@ export async function show(root, { rest, query, signal }) {
     const state = new URLSearchParams(Object.entries({ words, paper, outcome, data }).filter(([, value]) => value));
     history.replaceState(null, "", `/studies${state.size ? `?${state}` : ""}`);
     count.textContent = `${shown.length} of ${studies.length} studies`;
-    fill(list, shown.length ? shown.map(tile) : h("li", {}, empty("Nothing matches", "Take a filter or a word away.")));
+    fill(list, shown.length ? shown.map(tile) : h("li", {}, empty("Nothing matches", "Remove a filter or a word.")));
   }
   fill(root, h("h1", {}, "Studies"), h("p", { class: "soft lead" }, "Each answers one question of a paper, case by case."),
-    h("div", { class: "filters" }, h("label", { class: "grow" }, "Search", filters.words), h("label", {}, "Paper", filters.paper), h("label", {}, "Verdict", filters.outcome), h("label", {}, "Data", filters.data)), count, list);
+    h("div", { class: "filters" }, h("label", { class: "grow" }, "Search", filters.words), h("label", {}, "Paper", filters.paper), h("label", {}, "Outcome", filters.outcome), h("label", {}, "Data", filters.data)), count, list);
   draw();
 }
 
 function tile(study) {
   const stored = study.stored ? `, ${number(study.stored)} in your store` : "";
   return h("li", {}, h("a", { class: "card tile", href: `/studies/${study.name}` }, h("div", { class: "row" }, h("span", { class: "note" }, study.name), h("span", { class: `badge ${study.outcome.replaceAll(" ", "-")}` }, study.outcome)),
-    h("strong", {}, study.question), h("p", { class: "note" }, study.verdict || "No stored verdict."), h("p", { class: "note" }, `${study.reference}. ${number(study.num_cases)} records${stored}${study.data.length ? ` (${study.data.join(", ")})` : ""}`)));
+    h("strong", {}, study.question), h("p", { class: "note" }, study.verdict || "Not run yet: open the study to run it."), h("p", { class: "note" }, `${study.reference}. ${number(study.num_cases)} records${stored}${study.data.length ? ` (${study.data.join(", ")})` : ""}`)));
 }

@@ -100,12 +100,14 @@ class Item(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Paper(Record):
-    """A paper and its items; ``answer`` says in one sentence what is left of its main claim, ``picture`` shows it."""
+    """A paper and its items; ``question`` is its main one, ``answer`` the outcome here in one sentence,
+    which ``picture`` shows."""
 
     number: int
     name: str
     title: str
     page: str
+    question: str
     answer: str
     picture: str
     items: tuple[Item, ...]
