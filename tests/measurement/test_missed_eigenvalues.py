@@ -8,8 +8,8 @@ import torch
 
 from hessmap.linalg.lanczos import BlockLanczos
 from hessmap.linalg.scaled_product import ScaledProduct
-from hessmap.measurement.eigenpair_iteration import least_overlap, overlap_bound
 from hessmap.measurement.eigenpairs import top_eigenpairs
+from hessmap.measurement.wanted_pairs import least_overlap, overlap_bound
 
 STEPS = np.repeat(np.linspace(1, 0, 40), 5)  # five copies each, 2.6 % apart
 

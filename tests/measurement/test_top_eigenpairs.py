@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.linalg.lanczos import BlockLanczos
 from hessmap.linalg.scaled_product import ScaledProduct
-from hessmap.measurement.eigenpair_iteration import ENDS
 from hessmap.measurement.eigenpairs import top_eigenpairs
+from hessmap.measurement.wanted_pairs import ENDS
 from hessmap.records import EigenpairsMeasurement, Record
 from known_spectra import KNOWN_MATRICES, Counted, Floats, KnownMatrix, random_orthogonal, rotated
 

@@ -71,6 +71,11 @@ class Hessian(SymmetricOperator):
         return self._products.block_size
 
     @property
+    @twice_differentiable()
+    def memory_budget(self) -> int:
+        return self._products.bytes_for_vectors
+
+    @property
     def scale(self) -> float | None:
         """||H_L||, for all three Hessians: a part that vanishes beside the whole has no rank of its own. The empirical
         Fisher matrix is no part of it, and has a scale of its own."""
@@ -223,11 +228,15 @@ def functional_hessian(problem: Problem) -> Hessian:
     return Hessian(problem, "functional")
 
 
+def _loss_norm(products: BlockProducts, problem: Problem) -> float:
+    return spectral_norm(products, problem.num_parameters, device=problem.device)
+
+
 @twice_differentiable()
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
     products = BlockProducts(problem, "loss", ("mlp", "autograd"))
-    return problem.cached("loss_norm", spectral_norm, products, problem.num_parameters)
+    return problem.cached("loss_norm", _loss_norm, products, problem)
 
 
 def fisher(problem: Problem) -> Hessian:

@@ -186,6 +186,18 @@ class BlockProducts:
         held = problem.num_samples * bytes_per_sample(problem)
         return 16 if held <= _SMALL_GRAPH // 8 else 4 if held <= _SMALL_GRAPH // 2 else 1
 
+    @property
+    def bytes_for_vectors(self) -> int:
+        """What the problem's budget leaves for the vectors of a measurement: at least half of it, the other half being
+        for linearised batches and the copies of a product."""
+        problem = self.problem
+        copies = _COPIES * problem.num_parameters * problem.parameters.element_size()
+        held = 0
+        if problem.products != "finite_difference":
+            num_samples = problem.num_samples if self.engine.keeps_batches else self.engine.batch_size
+            held = num_samples * bytes_per_sample(problem)
+        return max(problem.memory_budget - held - copies, problem.memory_budget // 2)
+
     def _batches(self) -> Iterator[RowProduct]:
         """The product of every batch, in one pass over the data; all of them are kept if they fit the budget."""
         engine, problem = self.engine, self.problem

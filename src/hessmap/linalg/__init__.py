@@ -3,8 +3,10 @@
 from hessmap.linalg.devices import (
     device_random_states,
     has_float64,
+    normal_vectors,
     restore_device_random_states,
     seed_devices,
+    sign_vectors,
     to_host,
     widest_dtype,
 )
@@ -14,6 +16,7 @@ from hessmap.linalg.layout import Layout
 from hessmap.linalg.memory import (
     available_bytes,
     checked_budget,
+    default_budget,
     empty,
     is_out_of_memory,
     readable_bytes,
@@ -41,7 +44,13 @@ from hessmap.linalg.operator import (
     SymmetricOperator,
     as_operator,
 )
-from hessmap.linalg.orthogonalisation import inner_matrix, orthonormal_columns
+from hessmap.linalg.orthogonalisation import (
+    inner_matrix,
+    inner_products,
+    orthonormal_columns,
+    remove_basis,
+    row_lengths,
+)
 from hessmap.linalg.scaled_product import ScaledProduct
 from hessmap.linalg.shortcuts import (
     Fallbacks,
@@ -77,24 +86,30 @@ __all__ = [
     "checked_shortcut",
     "column_norms",
     "count_above",
+    "default_budget",
     "device_random_states",
     "disagreement",
     "empty",
     "frobenius_norm",
     "has_float64",
     "inner_matrix",
+    "inner_products",
     "is_answerable",
     "is_first_process",
     "is_out_of_memory",
     "largest_entry",
+    "normal_vectors",
     "orthonormal_columns",
     "random_vector",
     "readable_bytes",
     "reason_of",
+    "remove_basis",
     "require_memory",
     "restore_device_random_states",
+    "row_lengths",
     "rows_that_fit",
     "seed_devices",
+    "sign_vectors",
     "singular_values",
     "spectral_norm",
     "storage_address",

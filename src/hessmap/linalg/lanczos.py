@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from hessmap.linalg.devices import normal_vectors, widest_dtype
 from hessmap.linalg.memory import empty
 from hessmap.linalg.orthogonalisation import (
     MeasuredOrthogonality,
@@ -153,6 +154,7 @@ class BlockLanczos(LanczosProcess):
         self.orthogonality = MeasuredOrthogonality(self.size, product.device) if is_semi else None
         self._num_near: int | None = None  # of the last vectors, in which the image of the block has parts; None: all
         self._is_closed = True  # the operator leads out of the basis into the block alone
+        self._known_images: Tensor | None = None  # of the block
 
     @property
     def precision(self) -> torch.dtype:
@@ -175,6 +177,23 @@ class BlockLanczos(LanczosProcess):
         found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
         self.block = self._with_random_directions(found, width)
         self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
+        self._num_near, self._is_closed = None, not self.dimension
+
+    def start_with_image(self, vector: Tensor, image: Tensor) -> None:
+        """Continue with the part of a random vector outside of the basis, whose image is known: no product is made.
+
+        With r = v - Q c and A Q = Q T + B C, the image of r is A v - Q T c - B C c.
+        """
+        row, rest = vector.T.to(self.block, copy=True), image.T.to(self.block, copy=True)
+        inside = remove_basis(row, self.basis)
+        inside += remove_basis(row, self.basis)
+        if self.dimension:
+            rest -= (self.projection @ inside).T.to(rest) @ self.basis.to(rest.dtype)
+        if self.width:
+            rest -= (self.coupling @ inside).T.to(rest) @ self.block
+        length = float(row_lengths(row))
+        self.block, self._known_images = row.div_(length), rest.div_(length)
+        self.coupling = torch.zeros(1, self.dimension, dtype=torch.float64)
         self._num_near, self._is_closed = None, not self.dimension
 
     def widen(self, rows: Tensor, most: int) -> None:
@@ -205,15 +224,20 @@ class BlockLanczos(LanczosProcess):
 
     def combine(self, vectors: Tensor) -> Tensor:
         """Vectors of the basis as vectors of the whole space, one a column."""
-        whole = _empty_on(self.product.device, (vectors.shape[1], self.size), torch.float64)
+        device = self.product.device
+        whole = _empty_on(device, (vectors.shape[1], self.size), widest_dtype(device))
         mixture = vectors.T.to(self._vectors)
         for part in pieces(self.size, _PIECE):
             whole[:, part] = mixture @ self.basis[:, part]
         return whole.T
 
+    def _images(self) -> Tensor:
+        known, self._known_images = self._known_images, None
+        return super()._images() if known is None else known
+
     def _store_block(self) -> None:
         super()._store_block()
-        if self.precision != torch.float64:
+        if self.precision != self.product.dtype or self.precision != torch.float64:
             self.block = self.basis[-self.width :].to(self.product.dtype)
 
     def _remove_basis(self, rest: Tensor) -> Tensor:
@@ -240,8 +264,9 @@ class BlockLanczos(LanczosProcess):
         missing = min(width, self.size - self.dimension) - found.shape[0]
         if self.generator is None or missing <= 0:
             return found
-        random = torch.randn(missing, self.size, generator=self.generator, dtype=self.product.dtype)
-        return torch.cat([found, self._beside(random.to(found.device), found, missing)])
+        random = torch.randn(missing, self.size, generator=self.generator, dtype=self.product.dtype).to(found.device)
+        fresh = self._beside(random, found, missing)
+        return torch.cat([found, fresh]) if len(found) else fresh
 
     def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
         """Directions of rows, random or of length one, without their parts in the basis and in the block."""
@@ -262,18 +287,28 @@ class ParallelLanczos(LanczosProcess):
     """The three-term recurrence from several starts (rows), which share every product.
 
     Orthogonality is "semi", to half of all digits, or "local", of three successive vectors, and no others are stored.
-    ``num_vectors`` counts those of each space until it ended; its vectors are zero from then on.
+    ``num_vectors`` counts those of each space until it ended; its vectors are zero from then on. With ``removed``,
+    orthonormal rows to which the starts are orthogonal, the operator is the one on their orthogonal complement.
     """
 
-    def __init__(self, product: ScaledProduct, starts: Tensor, capacity: int, orthogonality: Orthogonality) -> None:
+    def __init__(
+        self,
+        product: ScaledProduct,
+        starts: Tensor,
+        capacity: int,
+        orthogonality: Orthogonality,
+        removed: Tensor | None = None,
+    ) -> None:
         count, is_local = starts.shape[0], orthogonality == "local"
-        super().__init__(product, (count,), capacity, 0 if is_local else capacity, torch.float64)
+        precision = widest_dtype(product.device)
+        super().__init__(product, (count,), capacity, 0 if is_local else capacity, precision)
         self.norms = torch.zeros(count, dtype=torch.float64)  # the largest coefficients so far
         self.num_vectors = torch.zeros(count, dtype=torch.int64)
         self.has_ended = torch.zeros(count, dtype=torch.bool)
-        self.estimate = None if is_local else OrthogonalityEstimate(count, capacity, self.size)
+        self.estimate = None if is_local else OrthogonalityEstimate(count, capacity, self.size, product.device)
         self._before: Tensor | None = None
-        self._normalise(starts[:, None].to(product.dtype, copy=True), row_lengths(starts))
+        self._removed = removed
+        self._normalise(starts[:, None].to(product.device, product.dtype, copy=True), row_lengths(starts))
 
     def _store_block(self) -> None:
         self.num_vectors += ~self.has_ended if self._some_ended else 1
@@ -287,18 +322,21 @@ class ParallelLanczos(LanczosProcess):
     def _images(self) -> Tensor:
         if not self._some_ended:
             return super()._images()
-        images = torch.zeros_like(self.block)
-        images[~self.has_ended, 0] = self.product(self.block[~self.has_ended, 0].T).T
+        images, is_open = torch.zeros_like(self.block), (~self.has_ended).to(self.block.device)
+        images[is_open, 0] = self.product(self.block[is_open, 0].T).T
         return images
 
     def _remove_basis(self, rest: Tensor) -> Tensor:
-        """The last two vectors alone: the coupling tells what to take of the one before."""
+        """The last two vectors alone: the coupling is what to subtract of the one before."""
+        if self._removed is not None:
+            remove_basis(rest[:, 0], self._removed)
         taken = []
         if self._before is not None:
             taken.append(self.coupling[:, :, -1:])
-            rest.addcmul_(taken[0].to(rest.dtype), self._before, value=-1)
+            rest.addcmul_(taken[0].to(rest), self._before, value=-1)
+        self._before = None
         taken.append(inner_products(self.block[:, 0], rest[:, 0])[:, None, None])
-        rest.addcmul_(taken[-1].to(rest.dtype), self.block, value=-1)
+        rest.addcmul_(taken[-1].to(rest), self.block, value=-1)
         self._before = self.block
         return torch.cat(taken, 1)
 
@@ -318,24 +356,35 @@ class ParallelLanczos(LanczosProcess):
         self.has_ended = lengths <= _ENDED * self.norms
         self._some_ended = bool(self.has_ended.any())
         if not self._some_ended:
-            self.block = rest.div_(lengths[:, None, None].to(rest.dtype))
+            self.block = rest.div_(lengths[:, None, None].to(rest))
             return lengths[:, None, None]
-        rest[self.has_ended] = 0.0
+        rest[self.has_ended.to(rest.device)] = 0.0
         kept = 0 if self.has_ended.all() else 1
-        lengths_or_one = torch.where(self.has_ended, 1.0, lengths)[:, None, None].to(rest.dtype)
+        lengths_or_one = torch.where(self.has_ended, 1.0, lengths)[:, None, None].to(rest)
         self.block = rest.div_(lengths_or_one)[:, :kept]
         return torch.where(self.has_ended, 0.0, lengths)[:, None, None][:, :kept]
 
 
-def spectral_norm(product: Product, size: int, tolerance: float = 1e-3) -> float:
-    """||A|| as the largest Ritz value in magnitude.
+def spectral_norm(product: Product, size: int, tolerance: float = 1e-3, device: torch.device | None = None) -> float:
+    """Compute ||A|| as the largest Ritz value in magnitude.
 
     It ends when five more steps change it by less than the tolerance, or when the space has ended. Both ends of the
     spectrum converge at once, so a nearly symmetric one (+norm, -norm) is no obstacle; the copies of Ritz values that
     come without re-orthogonalisation do not move the largest.
+
+    Args:
+        product: Products with the columns of (size, count) vectors.
+        size: Number of rows of A.
+        tolerance: Relative change at which the iteration ends. Defaults to 1e-3.
+        device: Where the vectors are kept. Default: the CPU.
+
+    Returns:
+        The norm, to about the tolerance.
     """
-    start = torch.randn(1, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    process = ParallelLanczos(ScaledProduct(product, size), start, 32, "local")
+    scaled = ScaledProduct(product, size)
+    scaled.place_on(torch.device("cpu") if device is None else device)
+    start = normal_vectors((1, size), torch.Generator().manual_seed(0), scaled.dtype, scaled.device)
+    process = ParallelLanczos(scaled, start, 32, "local")
     norm = 0.0
     while True:
         process.expand()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +14,25 @@ from torch import Tensor
 from hessmap.errors import HessmapError, TooLarge, number_or_none, require, sentence, short_text
 
 WORKERS_VARIABLE = "HESSMAP_WORKERS"  # how many processes share the memory; set for the workers of a study
-_LARGEST_BUDGET, _SMALLEST_BUDGET = 2**33, 2**26
+_LARGEST_BUDGET, _SMALLEST_BUDGET, _SMALLEST_DEVICE_BUDGET = 2**33, 2**26, 2**20
 _NO_LIMIT = 2**62
 _NO_MEMORY = ("out of memory", "not enough memory", "can't allocate memory")  # in errors of torch
 
 
-def available_bytes() -> int:
-    """Memory that can be had without swapping."""
+def available_bytes(device: torch.device | str | None = None) -> int:
+    """Return the free memory of a device, or of the machine.
+
+    Args:
+        device: Accelerator to ask. Default: the memory of the machine, which the CPU uses.
+
+    Returns:
+        Bytes that can be allocated without swapping; those of the machine where a backend does not report its own.
+    """
+    place = torch.device("cpu" if device is None else device)
+    if place.type != "cpu":
+        free = _free_device_bytes(place)
+        if free is not None:
+            return free
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():
@@ -27,14 +41,41 @@ def available_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def default_budget() -> int:
-    """A quarter of the memory that is available, at most 8 GiB, shared among the worker processes of a study.
+def _free_device_bytes(device: torch.device) -> int | None:
+    """Free bytes of an accelerator by the first interface that reports them: torch.accelerator is new, CUDA and XPU
+    have ``mem_get_info``, MPS has a recommended maximum."""
+    backend: Any = getattr(torch, device.type, None)
+    index = device.index or 0
+    if hasattr(backend, "mem_get_info"):
+        with suppress(RuntimeError, NotImplementedError, AssertionError):
+            return int(backend.mem_get_info(index)[0])
+    if device.type == "mps":
+        with suppress(RuntimeError, AttributeError):
+            return max(0, int(torch.mps.recommended_max_memory()) - int(torch.mps.driver_allocated_memory()))
+    accelerator: Any = getattr(torch, "accelerator", None)
+    if hasattr(accelerator, "get_memory_info"):
+        with suppress(RuntimeError, NotImplementedError, AssertionError):
+            return int(accelerator.get_memory_info(index)[0])
+    return None
 
-    A power of two, so that two problems that are made one after the other have the same.
+
+def default_budget(device: torch.device | str | None = None) -> int:
+    """Return the memory budget of a problem that was given none.
+
+    Args:
+        device: Device of the problem. Default: the CPU.
+
+    Returns:
+        A quarter of the free memory of the machine, at most 8 GiB, or half of the free memory of an accelerator;
+        divided by the number of worker processes of a study. A power of two, so that two problems that are made one
+        after the other have the same.
     """
     workers = os.environ.get(WORKERS_VARIABLE, "1")
-    share = available_bytes() // (4 * max(1, int(workers) if workers.isdigit() else 1))
-    allowed = max(_SMALLEST_BUDGET, min(_LARGEST_BUDGET, share))
+    num_workers = max(1, int(workers) if workers.isdigit() else 1)
+    if torch.device("cpu" if device is None else device).type == "cpu":
+        allowed = max(_SMALLEST_BUDGET, min(_LARGEST_BUDGET, available_bytes() // (4 * num_workers)))
+    else:
+        allowed = max(_SMALLEST_DEVICE_BUDGET, available_bytes(device) // (2 * num_workers))
     return int(2 ** (allowed.bit_length() - 1))
 
 
@@ -79,22 +120,48 @@ def rows_that_fit(budget: float, bytes_per_row: float, most: int) -> int:
     return max(1, min(most, int(budget // max(1, bytes_per_row))))
 
 
-def require_memory(what: str, needed: int, alternative: str) -> None:
-    """Raise TooLarge, with the bytes and the alternative, unless that much memory is available."""
-    available = available_bytes()
+def require_memory(what: str, needed: int, alternative: str, device: torch.device | str | None = None) -> None:
+    """Raise an error unless an allocation fits into the free memory.
+
+    Args:
+        what: What is to be stored, for the message.
+        needed: Bytes that it takes.
+        alternative: What to do instead, for the message.
+        device: Device of the allocation. Default: the CPU.
+
+    Raises:
+        TooLarge: If fewer bytes are available, with both numbers and the alternative.
+    """
+    available = available_bytes(device)
     if needed > available:
         must = f"{what} must fit the memory, {readable_bytes(available)} of which are available"
         raise TooLarge(sentence(must, f"it needs {readable_bytes(needed)}", alternative))
 
 
-def checked_budget(given: float | None) -> int:
-    """The budget of a problem in bytes; inf means no limit, None the default."""
+def checked_budget(given: float | None, device: torch.device | str | None = None, least: int = 2**20) -> int:
+    """Validate a memory budget.
+
+    Args:
+        given: Bytes, inf for no limit, or None for the default of the device.
+        device: Device whose memory the budget counts. Default: the CPU.
+        least: Smallest accepted number of bytes. Defaults to 1 MiB.
+
+    Returns:
+        The budget in bytes.
+
+    Raises:
+        InvalidInput: If the budget is not a number of at least ``least`` bytes.
+    """
     if given is None:
-        return default_budget()
+        return default_budget(device)
     number = number_or_none(given)
-    must, got = "memory_budget must be at least 1 MiB", f"got {short_text(given)} bytes"
-    require(number is not None and number >= 2**20, must, got, "Give a number of bytes, inf for no limit, or None")
+    must, got = f"memory_budget must be at least {_least_text(least)}", f"got {short_text(given)} bytes"
+    require(number is not None and number >= least, must, got, "Give a number of bytes, inf for no limit, or None")
     return int(min(number or 0.0, _NO_LIMIT))
+
+
+def _least_text(least: int) -> str:
+    return f"{least // 2**20} MiB" if least >= 2**20 else f"{least} bytes"
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import html
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import reduce
 from numbers import Real
@@ -53,8 +53,16 @@ class LinearOperator(ABC):
 
     @property
     def block_size(self) -> int:
-        """How many vectors it takes to make a product with each of them as cheap as it gets."""
-        return 16
+        """Number of vectors up to which a product with all of them is much cheaper than one product for each.
+
+        1 unless a subclass states more: wider blocks need more products for the same eigenpairs.
+        """
+        return 1
+
+    @property
+    def memory_budget(self) -> int | None:
+        """Bytes of its device that a measurement may hold beside the operator; None: the default of the device."""
+        return None
 
     @property
     @abstractmethod
@@ -281,6 +289,11 @@ class DenseOperator(SymmetricOperator):
         return int(self.matrix.shape[0])
 
     @property
+    def block_size(self) -> int:
+        """A matrix is read once for a whole block."""
+        return 16
+
+    @property
     def scale(self) -> float | None:
         return self._scale
 
@@ -312,6 +325,14 @@ class SymmetricBlock(SymmetricOperator):
     @property
     def provenance(self) -> Provenance | None:
         return self.whole.provenance
+
+    @property
+    def block_size(self) -> int:
+        return self.whole.block_size
+
+    @property
+    def memory_budget(self) -> int | None:
+        return self.whole.memory_budget
 
     def matrix_for_products(self, count: int) -> Tensor | None:
         found = self.whole.matrix_for_products(count)
@@ -352,10 +373,6 @@ class PrincipalBlock(SymmetricBlock):
     @property
     def size(self) -> int:
         return self._size
-
-    @property
-    def block_size(self) -> int:
-        return self.whole.block_size
 
 
 class RectangularBlock(LinearOperator):
@@ -453,6 +470,12 @@ def _combination(
     return SymmetricCombination(terms) if is_symmetric else LinearCombination(terms)
 
 
+def _least_budget(operators: Iterable[LinearOperator]) -> int | None:
+    """The smallest budget of the operators of a sum: each of them takes its products beside the vectors."""
+    budgets = [budget for operator in operators if (budget := operator.memory_budget) is not None]
+    return min(budgets, default=None)
+
+
 class LinearCombination(LinearOperator):
     """A sum of multiples of operators and of the identity, made by ``+ - * /``."""
 
@@ -470,6 +493,10 @@ class LinearCombination(LinearOperator):
     @property
     def block_size(self) -> int:
         return min(operator.block_size for operator in self.terms.operators)
+
+    @property
+    def memory_budget(self) -> int | None:
+        return _least_budget(self.terms.operators)
 
     @property
     def T(self) -> LinearCombination:
@@ -504,6 +531,10 @@ class SymmetricCombination(SymmetricOperator):
     @property
     def block_size(self) -> int:
         return min(operator.block_size for operator in self.operators)
+
+    @property
+    def memory_budget(self) -> int | None:
+        return _least_budget(self.operators)
 
     @property
     def scale(self) -> float | None:
@@ -580,6 +611,7 @@ class FunctionOperator(SymmetricOperator):
     ) -> None:
         self.function = function
         self.dtype, self.device = dtype, device
+        self.makes_new_images = not takes_columns
         self._size, self._takes_columns = size, takes_columns
 
     @property

@@ -12,6 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hessmap.linalg.devices import summed_on_host, to_host, widest_dtype
+
 _SHORT = 1e-3  # of the reference: dividing a shorter direction by its length lifts what rounding left of the basis
 _UNEVEN = 0.1  # of the longest direction of a block: the same for a basis in float32
 _SETTLED = 0.5  # of a row: a pass that takes less leaves nothing above the rounding of what is left
@@ -22,6 +24,7 @@ _SEMI = _EPS**0.5
 _VISIBLE = 1e-9  # in an inner product with the mixture of earlier vectors
 _MIXED = 8  # vectors that join the mixture at a time; the first ones are always cleared
 _FEW = 8  # rows whose pieces are faster in one call; of forty it took three times as long
+_DEVICE_PIECE = 2**20  # entries in a call on an accelerator, which adds them up pairwise
 _PIECE = 2**15  # entries that float32 adds up by itself; sums of ten million were seen to lose a hundredth
 
 
@@ -31,32 +34,48 @@ def pieces(size: int, length: int = _PIECE) -> list[slice]:
 
 
 def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
-    """left right^T of rows, on the host in float64.
+    """Compute left right^T of rows, on the host in float64.
 
     Rows in float32 are multiplied piece by piece and the pieces added in float64: a matrix product adds up all entries
     in the format of its factors.
+
+    Args:
+        left: Rows, on any device.
+        right: Rows of the same length on the same device.
+
+    Returns:
+        The matrix of shape (len(left), len(right)).
     """
     right = right.to(left.dtype)
     if left.dtype == torch.float64:
         return (left @ right.T).cpu()
-    found = torch.zeros(len(left), len(right), dtype=torch.float64, device=left.device)
-    if len(left) <= _FEW:
+    if len(left) <= _FEW or left.device.type != "cpu":
+        found = torch.zeros(len(left), len(right), dtype=torch.float64)
         for one, other in zip(_in_pieces(left), _in_pieces(right), strict=True):
-            found += torch.bmm(one.transpose(0, 1), other.permute(1, 2, 0)).sum(0, dtype=torch.float64)
-        return found.cpu()
+            if one.numel():
+                found += summed_on_host(torch.bmm(one.transpose(0, 1), other.permute(1, 2, 0)), 0)
+        return found
+    found = torch.zeros(len(left), len(right), dtype=torch.float64)
     for piece in pieces(left.shape[1]):
         found += left[:, piece] @ right[:, piece].T
-    return found.cpu()
+    return found
 
 
 def row_lengths(rows: Tensor) -> Tensor:
-    """The lengths of the last axis, on the host in float64, adding up float32 piece by piece as well."""
+    """Compute the lengths of the last axis, on the host in float64, adding up float32 piece by piece as well.
+
+    Args:
+        rows: Tensor on any device, whose last axis is measured.
+
+    Returns:
+        The lengths, without the last axis.
+    """
     if rows.dtype == torch.float64:
         whole: Tensor = torch.linalg.vector_norm(rows, dim=-1)
         return whole.cpu()
-    lengths = [torch.linalg.vector_norm(pieces, dim=-1).double() for pieces in _in_pieces(rows)]
-    found: Tensor = torch.linalg.vector_norm(torch.cat(lengths, -1), dim=-1)
-    return found.cpu()
+    lengths = [torch.linalg.vector_norm(pieces, dim=-1) for pieces in _in_pieces(rows)]
+    found: Tensor = torch.linalg.vector_norm(to_host(torch.cat(lengths, -1)), dim=-1)
+    return found
 
 
 def _in_pieces(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -172,9 +191,10 @@ class OrthogonalityEstimate:
     float32, show in an inner product with a random mixture of earlier vectors. ``num_cleared`` counts vectors.
     """
 
-    def __init__(self, num_spaces: int, num_steps: int, size: int) -> None:
+    def __init__(self, num_spaces: int, num_steps: int, size: int, device: torch.device | str = "cpu") -> None:
         self.num_cleared = 0
-        self._mixture = torch.zeros(num_spaces, 1, size, dtype=torch.float64)
+        wide = widest_dtype(torch.device(device))
+        self._mixture = torch.zeros(num_spaces, 1, size, dtype=wide, device=device)
         self._generator = torch.Generator().manual_seed(0)
         self._now = torch.zeros(num_spaces, num_steps + 1, dtype=torch.float64)  # w[j, :], estimated
         self._before = torch.zeros_like(self._now)  # w[j-1, :]
@@ -193,10 +213,10 @@ class OrthogonalityEstimate:
         dimension = vectors.shape[1]
         if dimension % _MIXED == 0:
             weights = torch.randn(len(vectors), 1, _MIXED, generator=self._generator, dtype=torch.float64)
-            self._mixture.baddbmm_(weights, vectors[:, -_MIXED:])
+            self._mixture.baddbmm_(weights.to(self._mixture), vectors[:, -_MIXED:])
         safe_lengths = torch.where(lengths > 0, lengths, 1.0)
         estimate = self._next_estimate(diagonal, beside, safe_lengths, norms)
-        visible = inner_products(self._mixture[:, 0], rest).abs() / safe_lengths
+        visible = inner_products(self._mixture[:, 0], rest.to(self._mixture.dtype)).abs() / safe_lengths
         is_due = (estimate > _SEMI) | (visible > _VISIBLE)
         chosen = (is_due | self._again | (dimension < _MIXED)) & (lengths > 0)
         self._again = is_due & ~self._again
@@ -222,13 +242,22 @@ class OrthogonalityEstimate:
 
 
 def inner_products(left: Tensor, right: Tensor) -> Tensor:
-    """Of rows with rows, without a copy of either, in float64 (see ``inner_matrix``)."""
-    step = left.shape[1] if left.dtype == torch.float64 else _PIECE
-    found = torch.zeros(len(left), dtype=torch.float64)
-    for start in range(0, left.shape[1], step):
-        piece = slice(start, start + step)
-        found += torch.bmm(left[:, None, piece], right[:, piece, None])[:, 0, 0]
-    return found
+    """Compute the inner products of rows with rows, without a copy of either, in float64 (see ``inner_matrix``).
+
+    Args:
+        left: Rows, on any device.
+        right: As many rows of the same length on the same device.
+
+    Returns:
+        One number for each pair, on the host.
+    """
+    if left.dtype == torch.float64:
+        return torch.bmm(left[:, None], right[:, :, None])[:, 0, 0].cpu()
+    parts = pieces(left.shape[1], _PIECE if left.device.type == "cpu" else _DEVICE_PIECE)
+    if not parts:
+        return torch.zeros(len(left), dtype=torch.float64)
+    products = [torch.bmm(left[:, None, part], right[:, part, None])[:, 0, 0] for part in parts]
+    return summed_on_host(torch.stack(products), 0)
 
 
 # Of float32, half of all digits are 3e-4. A step can multiply what is lost by the norm over the length of the next

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, noting_errors, require, sentence
+from hessmap.linalg.devices import widest_dtype
 from hessmap.progress import report_products
 
 Product = Callable[[Tensor], Tensor]
@@ -20,16 +21,18 @@ class ScaledProduct:
     not zero: squares then neither overflow nor vanish. Where that one is so small that its numbers have few digits, the
     vectors are multiplied by ``lift`` before: a linear operator then has products with all digits.
 
-    They are on the device of the vectors and in ``dtype``: float64, unless who iterates can do with less. ``check`` is
-    called once, before the first product. With ``keeps_first`` a first product is kept, for ``change``. Images of a
-    product that ``is_new``, which nobody else holds, are scaled where they are.
+    They are on the device of the vectors and in ``dtype``: float64, unless the iteration can do with less. ``check`` is
+    called once: before the first product, without vectors, or after it with the first vector and its image if the
+    iteration ``starts_at_random``; it may leave one more random vector and its image in ``spare``. With
+    ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, in memory that nothing
+    else uses, are scaled in place.
     """
 
     def __init__(
         self,
         product: Product,
         size: int,
-        check: Callable[[ScaledProduct], None] | None = None,
+        check: Callable[[ScaledProduct, Tensor | None, Tensor | None], None] | None = None,
         is_new: bool = False,
     ) -> None:
         self.size = size
@@ -39,10 +42,18 @@ class ScaledProduct:
         self.unit = 0.0  # 0 until a product was not zero
         self.lift = 1.0
         self.keeps_first = False
+        self.starts_at_random = False
+        self.seed = 0  # of the check's vectors
+        self.keeps_spare = False
+        self.spare: tuple[Tensor, Tensor] | None = None
         self._first: tuple[Tensor, Tensor] | None = None  # a vector whose product was not zero, and that product
         self._product = product
         self._check = check
         self._is_new = is_new
+
+    def place_on(self, device: torch.device) -> None:
+        """Keep the vectors of iterations on a device, in its widest format."""
+        self.device, self.dtype = device, widest_dtype(device)
 
     @property
     def scale(self) -> float:
@@ -52,8 +63,9 @@ class ScaledProduct:
     def __call__(self, vectors: Tensor) -> Tensor:
         """The product with (size, count) vectors over ``scale``, in memory of its own."""
         check, self._check = self._check, None
-        if check is not None:
-            check(self)
+        if check is not None and not (self.starts_at_random and vectors.numel()):
+            check(self, None, None)
+            check = None
         if not vectors.numel():
             return torch.zeros_like(vectors)
         images, largest = self._lifted_images(vectors)
@@ -68,6 +80,8 @@ class ScaledProduct:
         if self.keeps_first and self._first is None and self.unit:
             place = int(scaled.abs().amax(0).argmax())
             self._first = vectors[:, place : place + 1].clone(), scaled[:, place : place + 1].clone()
+        if check is not None:
+            check(self, vectors[:, :1], scaled[:, :1])
         return scaled
 
     def use_matrix(self, matrix: Tensor) -> None:

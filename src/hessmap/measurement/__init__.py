@@ -3,15 +3,8 @@
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.density import density_estimate
 from hessmap.measurement.diagonal import diagonal_estimate
-from hessmap.measurement.eigenpair_iteration import Reference
-from hessmap.measurement.eigenpairs import (
-    basis_bytes,
-    default_block,
-    eigenpairs_bytes,
-    largest_ritz_value,
-    sharpness,
-    top_eigenpairs,
-)
+from hessmap.measurement.eigenpair_plan import basis_bytes, default_block, eigenpairs_bytes
+from hessmap.measurement.eigenpairs import largest_ritz_value, sharpness, top_eigenpairs
 from hessmap.measurement.linear_systems import krylov_solve, solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
 from hessmap.measurement.operators_in import EPS, Floats, Matrix, float_array, reachable_tolerance, rounding_unit
@@ -27,6 +20,7 @@ from hessmap.measurement.spectral_sums import (
     reconstruction_error,
 )
 from hessmap.measurement.trace import BlockTraces, block_traces, frobenius_norm_estimate, trace_estimate
+from hessmap.measurement.wanted_pairs import Reference
 
 __all__ = [
     "EPS",

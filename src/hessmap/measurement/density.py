@@ -15,7 +15,8 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, require, require_name
-from hessmap.linalg import ParallelLanczos, ScaledProduct, ShardedOperator
+from hessmap.linalg import ParallelLanczos, ScaledProduct, ShardedOperator, checked_budget
+from hessmap.measurement.eigenpair_plan import budget_of
 from hessmap.measurement.operators_in import EPS, Floats, Matrix
 from hessmap.measurement.probes import CONFIDENCE, ProbedOperator, form_errors
 from hessmap.measurement.sharded import ShardedProbes
@@ -81,6 +82,7 @@ def lanczos_process(product: ScaledProduct, starts: Tensor, num_steps: int, keep
     """The process of the columns of ``starts`` after so many steps, or when all spaces have ended."""
     num_steps = min(num_steps, product.size)
     process = ParallelLanczos(product, starts.T, num_steps, "semi" if keep_basis else "local")
+    del starts
     while process.dimension < num_steps and process.width:
         process.expand()
     return process
@@ -104,6 +106,7 @@ def _padded_rules(rules: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 DensityMethod = Literal["auto", "quadrature", "exact"]
 _NUM_POINTS = 512
+_LARGEST_BUDGET = 2**30
 _DENSE_SIZE = 6000  # up to which eigenvalues by LAPACK are worth the products that they save
 _EVALUATION = 64 * EPS  # of a sum of Gaussians, whose arguments are rounded
 _LEAST_WIDTH = float(np.finfo(float).tiny / np.finfo(float).eps)  # the density is at most 1 over it
@@ -117,7 +120,7 @@ def density_estimate(
     num_probes: int = 16,
     width: float | None = None,
     method: DensityMethod = "auto",
-    memory_budget: int = 2**30,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> DensityEstimate:
     """Estimate the density of the eigenvalues, smoothed by a Gaussian, with a confidence band.
@@ -130,8 +133,9 @@ def density_estimate(
             magnitude over ``num_steps`` where that range is rounding, as for a multiple of the identity.
         method: "quadrature", "exact" (all eigenvalues, by one product a dimension and LAPACK), or "auto": exact where
             that takes no more products than the quadrature and the matrix fits into ``memory_budget``.
-        memory_budget: Bytes. Lanczos keeps its vectors orthogonal while they fit; ``reorthogonalised`` says whether
-            it did.
+        memory_budget: Bytes that may be held at once beside the operator. Lanczos keeps its vectors orthogonal where
+            they fit (``reorthogonalised``); else a probe holds three vectors, and probes run one after the other where
+            they do not fit together. Default: the budget of the operator's problem, at most 1 GiB.
         seed: Seed of the probes.
 
     Returns:
@@ -152,7 +156,7 @@ def density_estimate(
     """
     num_steps = checked_count("num_steps", num_steps, 1)
     num_probes = checked_count("num_probes", num_probes, 2)  # a band needs two
-    memory_budget = checked_count("memory_budget", memory_budget, 0)
+    budget = spectral_budget(matrix, memory_budget)
     width = None if width is None else checked_number("width", width)
     must = f"width must be positive and finite, and not below {_LEAST_WIDTH:.2g}, whose density is a number"
     require(width is None or _LEAST_WIDTH <= width < np.inf, must, f"got {width}")
@@ -166,12 +170,19 @@ def density_estimate(
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
     num_products = num_probes * min(num_steps, operator.size)
-    if method == "exact" or (method == "auto" and is_dense_worth(operator, num_products, memory_budget)):
+    if method == "exact" or (method == "auto" and is_dense_worth(operator, num_products, budget)):
         operator.expect_products(operator.size, operator.size)
         return whole_density(operator, num_steps, width)
     operator.expect_products(num_products, num_products)
-    rules, kept = probe_rules(operator, num_probes, num_steps, memory_budget)
+    rules, kept = probe_rules(operator, num_probes, num_steps, budget)
     return density_record(operator, rules, num_steps, kept, width)
+
+
+def spectral_budget(matrix: Matrix, given: float | None) -> int:
+    """Bytes of the vectors of all probes: above 1 GiB more at once is not faster."""
+    if given is None:
+        return min(budget_of(matrix, None), _LARGEST_BUDGET)
+    return checked_budget(given, least=0)
 
 
 def is_dense_worth(operator: ProbedOperator, num_products: float, memory_budget: int) -> bool:
@@ -215,12 +226,13 @@ def probe_rules(
     operator: ProbedOperator, num_probes: int, num_steps: int, memory_budget: int
 ) -> tuple[GaussRules, bool]:
     """The rules of random probes, as many side by side as the budget holds, and whether their bases were kept."""
-    steps = min(num_steps, operator.size)
-    together = memory_budget // (8 * operator.size * (steps + 6))
+    steps, each = min(num_steps, operator.size), operator.size * operator.product.dtype.itemsize
+    together = memory_budget // (each * (steps + 6))
     keep = together >= 1
     if not keep:
         operator.use_narrow_vectors()
-        together = max(1, memory_budget // (8 * operator.size * 6))
+        each = operator.size * operator.product.dtype.itemsize
+        together = max(1, memory_budget // (each * 6))
     rules: GaussRules | None = None
     for start in range(0, num_probes, together):
         found = gauss_rules(operator.product, operator.signs(min(together, num_probes - start)), num_steps, keep)

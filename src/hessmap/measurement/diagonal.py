@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require_name
-from hessmap.linalg import SymmetricOperator, frobenius_norm
+from hessmap.linalg import SymmetricOperator, frobenius_norm, to_host
 from hessmap.measurement.operators_in import Matrix, is_narrow
 from hessmap.measurement.probes import BLOCK, ErrorTarget, ProbedOperator, error_target, orthonormal_range
 from hessmap.progress import shown_work
@@ -65,7 +65,7 @@ def exact_diagonal(matrix: Matrix, operator: ProbedOperator, method: str, fewest
     if isinstance(matrix, SymmetricOperator):
         known = matrix.exact_diagonal(max_products=fewest if method == "auto" else None)
         if known is not None and bool(torch.isfinite(known).all()):
-            return known
+            return to_host(known)
     if method == "auto" and operator.size > max(fewest, SKETCH + BLOCK):
         return None
     return diagonal_by_products(operator)
@@ -74,7 +74,7 @@ def exact_diagonal(matrix: Matrix, operator: ProbedOperator, method: str, fewest
 def diagonal_by_products(operator: ProbedOperator) -> Tensor:
     """The diagonal as it is, by one product a dimension."""
     parts = [torch.zeros(0, dtype=torch.float64)]
-    parts += [columns[place].diagonal() for place, columns in operator.columns()]
+    parts += [to_host(columns[place].diagonal()) for place, columns in operator.columns()]
     return operator.scale * torch.cat(parts)
 
 
@@ -101,7 +101,7 @@ def _sketched_diagonal(
         if may_be_exact and operator.is_dense_cheaper(target.missing(count, size, error), target.max_products):
             return None
         if target.is_met(size, error) or operator.num_products + BLOCK > target.max_products:
-            return operator.scale * (known + mean), operator.scale * errors, count
+            return operator.scale * to_host(known + mean), operator.scale * to_host(errors), count
 
 
 def _record(

@@ -1,108 +1,19 @@
-"""Which eigenpairs are asked for, when one counts as found, and what may not lie beyond them.
-
-Whether an eigenvalue beyond those that were found has been missed: a random vector and its images tell.
-
-Let u be a unit eigenvector, of value z, of an operator on m dimensions, and q a random unit vector. The orthonormal
-polynomials p_0, .., p_j of q, which j steps of Lanczos make known, have u . p_i(A) q = p_i(z) (u . q), and the vectors
-p_i(A) q are orthonormal, so that
-
-    (u . q)^2 (p_0(z)^2 + .. + p_j(z)^2) <= 1.
-
-Outside of all Ritz values the sum grows: what it is at a point holds for every z beyond. So either no eigenvalue lies
-beyond the point, or u . q is below a number that the process tells, and for a random q that is as improbable as the
-number is small (van Dorsselaer, Hochstenbach & van der Vorst 2000, "Computing probabilistic bounds for extreme
-eigenvalues of symmetric matrices with the Lanczos method").
-
-The block Lanczos iteration that finds eigenpairs: expand, compare, probe, restart."""
+"""The block Lanczos iteration that finds eigenpairs: expand, compare, probe for missed eigenvalues, restart."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import exp, lgamma, pi
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hessmap.linalg import BlockLanczos, ScaledProduct
-
-End = Literal["largest", "smallest", "both_ends", "magnitude"]
-Reference = Literal["norm", "eigenvalue"]
-ENDS: tuple[End, ...] = get_args(End)
-_ROUNDING = 1e-14  # of the norm: no product is better
-_LEAST_SLACK = 1e-12  # of the norm: values closer to each other are copies
-
-
-@dataclass(frozen=True)
-class WantedPairs:
-    """Which eigenpairs are asked for, and when one of them counts as found.
-
-    ``floor`` is the smallest residual, of the norm, that products in float32 can be asked for; None in float64.
-    """
-
-    which: End
-    count: int
-    tolerance: float
-    relative_to: Reference
-    floor: float | None = None
-
-    def total(self, size: int) -> int:
-        return min(size, 2 * self.count if self.which == "both_ends" else self.count)
-
-    def wanted_places(self, values: Tensor, extra: int = 0) -> Tensor:
-        """Places of the wanted Ritz values (ascending order given), the best ones last."""
-        last = len(values)
-        if self.which == "largest":
-            return torch.arange(max(0, last - self.count - extra), last)
-        if self.which == "smallest":
-            return torch.arange(min(last, self.count + extra)).flip(0)
-        if self.which == "magnitude":
-            return values.abs().argsort(stable=True)[max(0, last - self.count - extra) :]
-        low = min(last // 2, self.count + extra // 2)
-        high = max(low, last - self.count - extra // 2)
-        return torch.cat([torch.arange(low), torch.arange(high, last)])
-
-    def are_met(self, values: Tensor, residuals: Tensor, norm: float) -> bool:
-        """Whether the residuals of all these values are small enough."""
-        allowed = torch.clamp(self._allowed_residuals(values, norm), min=(self.floor or _ROUNDING) * norm)
-        return bool((residuals <= allowed).all())
-
-    def are_out_of_reach(self, values: Tensor, norm: float) -> bool:
-        """Whether one of them asks for more than products in float32 can give."""
-        return self.floor is not None and bool((self._allowed_residuals(values, norm) < self.floor * norm).any())
-
-    def _allowed_residuals(self, values: Tensor, norm: float) -> Tensor:
-        reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
-        return self.tolerance * reference
-
-    def slack(self, known: Tensor, norm: float) -> float:
-        """How far an eigenvalue may lie beyond the last wanted one without counting as missed."""
-        return max(float(self._allowed_residuals(known, norm).min()), _LEAST_SLACK * norm)
-
-    def bounds(self, known: Tensor, slack: float) -> tuple[float | None, float | None]:
-        """Below and above which numbers no eigenvalue may lie that is not among the known ones; None: there is none."""
-        if self.which == "largest":
-            return None, float(known.min()) + slack
-        if self.which == "smallest":
-            return float(known.max()) - slack, None
-        if self.which == "magnitude":
-            least = float(known.abs().min()) + slack
-            return -least, least
-        ends = known.sort().values
-        return float(ends[self.count - 1]) - slack, float(ends[-self.count]) + slack
-
-    def have_changed(self, known: Tensor, values: Tensor, slack: float) -> bool:
-        """Whether the wanted ones among these values are others than those that were known."""
-        found = values[self.wanted_places(values)]
-        return float((self._in_order(found) - self._in_order(known)).abs().max()) > slack
-
-    def _in_order(self, values: Tensor) -> Tensor:
-        return (values.abs() if self.which == "magnitude" else values).sort().values
-
+from hessmap.measurement.few_vectors import probe_without_storage
+from hessmap.measurement.wanted_pairs import MISSED, WantedPairs, least_overlap, overlap_bound
 
 NUM_STORED = 48  # vectors of a probe, at least
-_BLIND = 1e-3  # the probability that a probe shows nothing although there is something, at most
-_BEYOND_DOUBT = 1e200
 _COUPLED = 0.25  # of the slack: how far what is left of the basis may lift the values of a probe
 
 
@@ -141,7 +52,11 @@ def probe(process: BlockLanczos, wanted: WantedPairs, known: Tensor, last_produc
     """
     before, slack = process.state, wanted.slack(known, process.norm)
     old, points = before.dimension, wanted.bounds(known, (1 - _COUPLED) * slack)
-    process.start(before.block[:0], 1)
+    spare, process.product.spare = process.product.spare, None
+    if spare is not None and 2 * old < process.size:
+        process.start_with_image(*spare)
+    else:
+        process.start(before.block[:0], 1)
     verdict = None
     while verdict is None and 0 < process.width <= process.room and process.product.num_products < last_product:
         process.expand()
@@ -167,33 +82,9 @@ def _is_clear(process: BlockLanczos, old: int, points: tuple[float | None, float
     if num_dimensions < 3:
         return None
     beside = torch.cat([projection.diagonal(-1), process.coupling[:, -1:].norm(dim=0)])
-    limit = least_overlap(num_dimensions, _BLIND)
+    limit = least_overlap(num_dimensions, MISSED)
     bounds = [overlap_bound(projection.diagonal(), beside, point) for point in points if point is not None]
     return True if max(bounds) < limit else None
-
-
-def least_overlap(num_dimensions: int, probability: float) -> float:
-    """What a coordinate of a random unit vector stays below, in magnitude, with at most this probability.
-
-    >>> round(least_overlap(3, 0.5), 12)  # uniform between -1 and 1
-    0.5
-    """
-    half = num_dimensions / 2
-    return float(probability * pi**0.5 / 2 * exp(lgamma(half - 0.5) - lgamma(half)))
-
-
-def overlap_bound(diagonal: Tensor, beside: Tensor, point: float) -> float:
-    """What |u . q| cannot exceed for an eigenvalue at the point or beyond; 0 where the space of q has ended.
-
-    The coefficients a and b of Lanczos, the last b that of the next vector; the point is outside of the Ritz values.
-    """
-    before, now, total, coupling = 0.0, 1.0, 1.0, 0.0
-    for a, b in zip(diagonal.tolist(), beside.tolist(), strict=True):
-        if not b or total > _BEYOND_DOUBT:
-            return 0.0
-        before, now, coupling = now, ((point - a) * now - coupling * before) / b, b
-        total += now * now
-    return float(total**-0.5)
 
 
 LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
@@ -241,6 +132,8 @@ class EigenpairIteration:
     max_products: int
     seed: int
     precision: torch.dtype = torch.float64  # of the vectors that are stored
+    num_probe_vectors: int = NUM_STORED  # that are stored for the test of missed eigenvalues; 0: it stores none
+    together: int | None = None  # vectors that the final checks multiply at once; None: all
 
     @property
     def is_semi(self) -> bool:
@@ -253,7 +146,7 @@ class EigenpairIteration:
         rows = torch.empty(0, self.size, dtype=torch.float64) if start is None else start
         if len(rows) > self.width:
             rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64).to(rows) @ rows
-        stored = num_stored(self.size, self.capacity)
+        stored = num_stored(self.size, self.capacity, self.num_probe_vectors)
         process = BlockLanczos(product, stored, generator, self.precision, self.is_semi)
         process.start(rows, self.width)
         share = 1.0 if self.precision == torch.float64 else SHARE
@@ -279,18 +172,32 @@ class EigenpairIteration:
                 return pairs
             if are_settled and product.num_products < last:
                 deflate(process, wanted, values, vectors, residuals)
-                shown = probe(process, wanted, found[0], last)
                 num_probes += 1
                 inside = torch.eye(process.dimension, total, dtype=torch.float64)
-                pairs = replace(pairs, coordinates=inside, converged=bool(shown.verdict), num_probes=num_probes)
+                is_clear, join = self._probed(process, found[0], total, last)
+                pairs = replace(pairs, coordinates=inside, converged=is_clear, num_probes=num_probes)
                 if pairs.converged:
                     return pairs
-                self._join(process, shown, total)
+                join()
             if product.num_products >= last:
                 return pairs
             if process.dimension + process.width > self.capacity:
                 self._restart(process, len(chosen))
                 num_restarts += 1
+
+    def _probed(self, process: BlockLanczos, known: Tensor, total: int, last: int) -> tuple[bool, Callable[[], None]]:
+        """Whether a probe excludes a missed eigenvalue, and what lets its findings join the next block."""
+        if self.num_probe_vectors:
+            shown = probe(process, self.wanted, known, last)
+            if shown.verdict is not None or process.product.num_products >= last:
+                return bool(shown.verdict), lambda: self._join(process, shown, total)
+        slack = self.wanted.slack(known, process.norm)
+        points = self.wanted.bounds(known, (1 - _COUPLED) * slack)
+        assert process.generator is not None
+        verdict, direction = probe_without_storage(process.product, process.basis, points, process.generator, last)
+        most = process.capacity - total - process.width
+        rows = process.block[:0] if direction is None else direction
+        return bool(verdict), lambda: process.widen(rows, most)
 
     def _join(self, process: BlockLanczos, shown: Probe, total: int) -> None:
         """Add the main directions among what a probe found to the next block, as many as a restart leaves room for."""
@@ -308,6 +215,15 @@ class EigenpairIteration:
         process.restrict(values[kept], vectors[:, kept])
 
 
-def num_stored(size: int, capacity: int) -> int:
-    """Vectors that are stored, with those of a probe."""
-    return min(size, capacity + NUM_STORED)
+def num_stored(size: int, capacity: int, num_probe_vectors: int = NUM_STORED) -> int:
+    """Return the number of vectors that are stored, with those of a probe.
+
+    Args:
+        size: Entries of a vector.
+        capacity: Vectors of the basis before a restart.
+        num_probe_vectors: Further vectors of a probe. Defaults to ``NUM_STORED``.
+
+    Returns:
+        At most ``size``.
+    """
+    return min(size, capacity + num_probe_vectors)

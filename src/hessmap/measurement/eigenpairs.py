@@ -1,13 +1,9 @@
-"""What some eigenpairs will take before they are asked for: blocks, products, memory.
-
-What speaks against eigenpairs that seem to have converged.
-
-Some eigenpairs of a large symmetric operator, from products alone.
-
-The largest eigenvalue of an operator from a given number of products: quick, with a residual, without a proof."""
+"""Some eigenpairs of a large symmetric operator from products alone, the checks that can revoke their convergence, and
+the largest eigenvalue with few vectors or few products."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, SupportsIndex, get_args
@@ -17,21 +13,40 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hessmap.errors import InvalidInput, checked_count, checked_number, checked_seed, require, require_name, sentence
-from hessmap.linalg import LinearOperator, ParallelLanczos, ScaledProduct, ShardedOperator
-from hessmap.measurement.eigenpair_iteration import (
-    ENDS,
-    LOOSE,
-    EigenpairIteration,
-    End,
-    Reference,
-    RitzPairs,
-    WantedPairs,
-    num_stored,
+from hessmap.errors import (
+    InvalidInput,
+    TooLarge,
+    checked_count,
+    checked_number,
+    checked_seed,
+    require,
+    require_name,
+    sentence,
+    short_text,
 )
+from hessmap.linalg import (
+    BlockLanczos,
+    LinearOperator,
+    ParallelLanczos,
+    ScaledProduct,
+    ShardedOperator,
+    readable_bytes,
+    to_host,
+)
+from hessmap.measurement.eigenpair_iteration import LOOSE, EigenpairIteration, RitzPairs
+from hessmap.measurement.eigenpair_plan import (
+    EigenpairMethod,
+    EigenpairPlan,
+    VectorFormat,
+    budget_of,
+    default_block,
+    eigenpair_plan,
+)
+from hessmap.measurement.few_vectors import FewVectorPairs, few_vector_pairs
 from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision, with_rounding
 from hessmap.measurement.operators_in import (
     ASYMMETRY_TOLERANCE,
+    Floats,
     Matrix,
     announce_products,
     asymmetry_tolerance,
@@ -42,53 +57,33 @@ from hessmap.measurement.operators_in import (
 )
 from hessmap.measurement.probes import ProbedOperator
 from hessmap.measurement.sharded import sharded_eigenpairs
-from hessmap.progress import shown_work
+from hessmap.measurement.wanted_pairs import ENDS, End, Reference, WantedPairs
+from hessmap.progress import expect_products, shown_work
 from hessmap.records import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
-# Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
-# of benchmarks/lanczos_products.py (loss Hessians of four networks, untrained and trained, to 1e-8); single operators
-# took between 0.6 and 1.6 times as many.
-_PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 13.1, 4.25, 15.6
+_ROUNDING_IN_FLOAT64, _ROUNDING_IN_FLOAT32 = 1e-12, 1e-6  # of the norm
+_UNDECIDED = "not converged: the products did not rule out an eigenvalue beyond these"
 
 
-def default_block(matrix: Matrix, size: int, count: int) -> int:
-    """Narrow blocks need fewer products; wide ones pay where many vectors cost little more than one."""
-    widest = matrix.block_size if isinstance(matrix, LinearOperator) else 16
-    return min(size, widest, max(4, count))
+def _changed_note(change: float) -> str:
+    return f"not converged: the first product, made once more, differs by {change:.2g} of its size"
 
 
-def expected_products(size: int, count: int, block_size: int) -> int:
-    """How many products the eigenpairs will take to 1e-8, about."""
-    expected = _PRODUCTS_AT_START + _PRODUCTS_PER_PAIR * count + _PRODUCTS_PER_VECTOR * block_size
-    return min(size, round(expected))
-
-
-def default_basis(size: int, count: int, block_size: int) -> int:
-    """How many vectors are stored before a restart, by default."""
-    return min(size, 2 * count + max(8 * block_size, 32))
-
-
-def basis_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
-    """The memory of the vectors that ``top_eigenpairs`` stores by default."""
-    return size * precision.itemsize * num_stored(size, default_basis(size, count, block_size))
-
-
-def eigenpairs_bytes(size: int, count: int, block_size: int, precision: torch.dtype = torch.float64) -> int:
-    """The memory that ``top_eigenpairs`` takes with its default basis: basis, returned vectors, some blocks."""
-    return basis_bytes(size, count, block_size, precision) + 8 * size * (count + 6 * block_size)
-
-
-_ROUNDING_IN_FLOAT64 = 1e-12  # of the norm
-
-
-def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
+def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
     """The pairs with the residuals of one more product with each vector, and the norm of a random combination."""
-    vectors = pairs.vectors()
-    misfits = pairs.process.product(vectors) - vectors * pairs.values.to(vectors.device)
-    residuals = misfits.norm(dim=0).cpu().double()
-    is_met = wanted.are_met(pairs.values, residuals, pairs.norm)
-    check = float((misfits @ pairs.random_signs(1).to(misfits)).norm()) if len(residuals) else 0.0
-    return replace(pairs, residuals=residuals, converged=pairs.converged and is_met), check
+    total = len(pairs.values)
+    signs, residuals, combined = pairs.random_signs(1)[:, 0], [], None
+    for start in range(0, total, together or max(1, total)):
+        places = slice(start, start + (together or total))
+        vectors = pairs.process.combine(pairs.coordinates[:, places])
+        misfits = pairs.process.product(vectors) - vectors * pairs.values[places].to(vectors)
+        residuals.append(to_host(misfits.norm(dim=0)))
+        mixed = misfits @ signs[places].to(misfits)
+        combined = mixed if combined is None else combined.add_(mixed)
+    found = torch.cat(residuals) if residuals else torch.zeros(0, dtype=torch.float64)
+    is_met = wanted.are_met(pairs.values, found, pairs.norm)
+    check = 0.0 if combined is None else float(combined.norm())
+    return replace(pairs, residuals=found, converged=pairs.converged and is_met), check
 
 
 def disagreement(pairs: RitzPairs) -> float:
@@ -111,10 +106,10 @@ def doubts_of(matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: flo
     digits are above the tolerance, and a test for missed values that did not end."""
     if not pairs.converged:
         is_undecided = bool(pairs.num_probes) and wanted.are_met(pairs.values, pairs.residuals, pairs.norm)
-        return ["not converged: the products did not rule out an eigenvalue beyond these"] if is_undecided else []
+        return [_UNDECIDED] if is_undecided else []
     found = []
     if change > max(wanted.tolerance, asymmetry_tolerance(matrix)):
-        found.append(f"not converged: the first product, made once more, differs by {change:.2g} of its size")
+        found.append(_changed_note(change))
     slack = max(wanted.tolerance, _rounding(matrix))
     allowed = float(pairs.residuals.sum()) + len(pairs.values) ** 0.5 * slack * pairs.norm
     if check > allowed:
@@ -147,49 +142,69 @@ def top_eigenpairs(
     max_basis: int | None = None,
     max_products: int | None = None,
     precision: Precision = "auto",
+    method: EigenpairMethod = "auto",
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> EigenpairsMeasurement:
-    """The ``count`` largest (smallest, both ends: as many from each, largest in magnitude) eigenpairs.
+    """Compute a few extreme eigenpairs of a symmetric operator from products with vectors.
 
-    Block Lanczos with full re-orthogonalisation and thick restarts (Wu & Simon 2000). A pair has converged when
-    ||A v - lambda v|| <= tolerance * ||A|| (or * |lambda|, with ``relative_to="eigenvalue"``). A Krylov space of b
-    vectors never sees more than b copies of a repeated eigenvalue: so once all pairs have converged a random vector and
-    its images are added, until a value beyond the last wanted one appears, and the iteration goes on with it, or one
-    that lies beyond it by more than the tolerance would have been overlooked with a probability of at most 1e-3 (see
-    ``missed_eigenvalues``). Only then is the result ``converged``. Residuals are those of the recurrence, right to
-    1e-12 of the norm. Where one more product with the vectors, or the first one made once more, shows another operator
-    than that of the iteration, the result is not ``converged``, and its notes say why.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator (symmetry is checked with two random
+            products).
+        count: Number of eigenpairs; of each end for ``which="both_ends"``.
+        which: "largest" (default), "smallest", "both_ends" or "magnitude".
+        tolerance: Bound on ||A v - lambda v|| relative to ||A||. Defaults to 1e-8, or 1e-5 for an operator in float32.
+        relative_to: "norm" (default), or "eigenvalue": the tolerance is relative to each |lambda|.
+        start: Approximate eigenvectors as columns; more than ``block_size`` of them are mixed. Default: random.
+        block_size: Vectors of a Lanczos block. Default: 1, or more where the operator multiplies blocks more cheaply.
+        max_basis: Most vectors that are stored before a restart. Default: as many as help and fit the budget.
+        max_products: Most products. When they are used up, the pairs are returned with ``converged`` False. Default:
+            20 times the size.
+        precision: "float64", "mixed" (products in float32, then one in float64 with each vector), "single" (products
+            in float32, then three in float64), or "auto" (default): by size and tolerance.
+        method: "thick_restart" (a stored Lanczos basis), "three_term" (two vectors beside the eigenvectors, at least
+            twice the products), or "auto" (default): restarts where a basis fits the budget.
+        memory_budget: Bytes that may be held at once beside the operator. Default: the budget of the operator's
+            problem, else a quarter of the free memory of the machine or half of that of an accelerator.
+        seed: Seed of the random vectors. Defaults to 0.
 
-    The default tolerance is 1e-8, and 1e-5 for an operator in float32, whose products are no better than 1e-6 of the
-    norm: the recurrence then promises more than is true, so residuals are those of one more product with each vector,
-    and ``converged`` holds only if these meet the tolerance. From a tolerance of 1e-4 on, the vectors of such an
-    operator are kept in float32 as well, new ones are cleared of earlier ones only where they are seen to have lost
-    their orthogonality to them (they keep half of the digits, which such a tolerance does not see), and two products
-    with random mixtures of the vectors found tell how far the recurrence is off, which is added to its residuals;
-    products with each of them follow where these then miss the tolerance.
+    Returns:
+        EigenpairsMeasurement: eigenvalues (descending), eigenvectors, residuals, ``converged``, cost.
 
-    ``precision``: where the operator offers products in float32 (the Hessian of a problem does) and the tolerance is at
-    least 1e-5, the iteration can use these. "mixed" then makes one product in float64 with each vector found, for
-    values that are right to the square of the residuals and for true residuals; "single" makes three in all, adds what
-    they show of rounding to the residuals, and values are right to these. If they miss the tolerance, the iteration
-    goes on in float64: what is promised is the same. "auto" is for sizes from 10,000 on: "single" at tolerances from
-    1e-3 on, whose square is no better, "mixed" below; "float64" in all other cases.
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+        TooLarge: If the eigenvectors and three more vectors do not fit the budget.
 
-    ``start`` holds approximate eigenvectors as columns; more than ``block_size`` of them are mixed. ``max_basis``
-    bounds the vectors that are stored and ``max_products`` the work; when that is used up the pairs are returned as
-    they are, with ``converged`` False.
+    Notes:
+        Block Lanczos with full re-orthogonalisation and thick restarts (Wu & Simon 2000). A Krylov space of b vectors
+        contains at most b copies of a repeated eigenvalue. So once all pairs have converged, a random vector and its
+        images are added until a value beyond the last wanted one appears, and the iteration continues with it, or until
+        one that is beyond it by more than the tolerance would have been missed with a probability of at most 1e-3
+        (``wanted_pairs``). Only then is the result ``converged``. Residuals are those of the recurrence, right to 1e-12
+        of the norm. Where one more product with the vectors, or the first one made once more, contradicts them, the
+        result is not ``converged``, and its notes state why.
 
-    >>> found = top_eigenpairs(np.diag([3.0, 3.0, 1.0, 0.0, -5.0]), 2)
-    >>> found.eigenvalues.round(12), found.converged
-    (array([3., 3.]), True)
+        Products of an operator in float32 are right to about 1e-6 of the norm, so residuals are those of one more
+        product with each vector. From a tolerance of 1e-4 on, its vectors are stored in float32 as well and
+        re-orthogonalised only where they lost half of their digits, and two products with random mixtures of the
+        vectors show how far the recurrence is off, which is added to its residuals; products with each vector follow
+        where these then miss the tolerance.
+
+        With ``precision`` "mixed" and "single" the iteration uses products in float32 where the operator offers them
+        (the Hessian of a problem does) and the tolerance is at least 1e-5. If the float64 products at the end miss the
+        tolerance, the iteration continues in float64. "auto" is for sizes from 10,000 on: "single" at tolerances from
+        1e-3 on, "mixed" below; "float64" in all other cases and where memory is short.
+
+    Example:
+        >>> found = top_eigenpairs(np.diag([3.0, 3.0, 1.0, 0.0, -5.0]), 2)
+        >>> found.eigenvalues.round(12), found.converged
+        (array([3., 3.]), True)
     """
     if isinstance(matrix, ShardedOperator):
         return sharded_eigenpairs(
             matrix, count, which=which, tolerance=tolerance, max_basis=max_basis, max_products=max_products, seed=seed
         )
     product = measured_product(matrix)
-    product.keeps_first = True
-    product.device = matrix.device if isinstance(matrix, LinearOperator) else product.device
     size = product.size
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
     wanted = _wanted_pairs(which, count, accuracy, relative_to, size)
@@ -197,17 +212,29 @@ def top_eigenpairs(
     width = width if block_size is None else checked_count("block_size", block_size, None)
     require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
     total = wanted.total(size)
-    capacity = default_basis(size, total, width) if max_basis is None else checked_count("max_basis", max_basis, None)
     least = min(size, total + 2 * width)
-    require(capacity >= least, f"max_basis must be at least {least}", f"got {capacity}")
+    capacity = None if max_basis is None else checked_count("max_basis", max_basis, None)
+    require(capacity is None or capacity >= least, f"max_basis must be at least {least}", f"got {capacity}")
     most = 20 * size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
     require_name("precision", precision, get_args(Precision))
-    stored = _stored_precision(matrix)
-    if is_narrow(matrix) and wanted.tolerance >= LOOSE:
-        stored = product.dtype = torch.float32
-    plan = EigenpairIteration(size, wanted, width, capacity, most, checked_seed(seed), stored)
+    seed = checked_seed(seed)
+    options: dict[str, Any] = {"capacity": capacity, "method": method, "is_width_free": block_size is None}
+    memory, stored = _planned(matrix, product, wanted, width, memory_budget, **options)
     rows = None if start is None else _start_rows(start, size)
-    announce_products(matrix, product, min(most, expected_products(size, total, width)))
+    expected = min(most, memory.num_products)
+    if memory.method == "three_term":
+        must = "approximate eigenvectors serve Lanczos with restarts"
+        require(rows is None, must, "the method is three_term", "Leave start out, or increase the memory_budget")
+        expect_products(expected)
+        return _few_vector_measurement(matrix, product, wanted, most, seed, memory)
+    product.keeps_first = True
+    product.starts_at_random, product.seed = rows is None, seed
+    product.keeps_spare = rows is None and not memory.is_limited
+    plan = EigenpairIteration(size, wanted, memory.width, memory.capacity, most, seed, stored, memory.num_probe_vectors)
+    if memory.is_limited:
+        plan = replace(plan, together=1)
+        precision = "float64" if precision == "auto" else precision
+    announce_products(matrix, product, expected)
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.pairs is not None:
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
@@ -215,7 +242,7 @@ def top_eigenpairs(
     pairs = left.run(product, rows if tried.start is None else tried.start)
     change = change_of_operator(matrix, pairs, product)
     if is_narrow(matrix):
-        pairs, check = _verified_pairs(wanted, pairs)
+        pairs, check = _verified_pairs(wanted, pairs, plan.together)
     else:
         check = disagreement(pairs)
     return _measurement(matrix, plan, pairs, product.num_products, replace(tried, check=check), change)
@@ -223,19 +250,68 @@ def top_eigenpairs(
 
 @shown_work("sharpness")
 def sharpness(
-    matrix: Matrix, *, tolerance: float | None = None, max_products: int | None = None, seed: int = 0
+    matrix: Matrix,
+    *,
+    tolerance: float | None = None,
+    max_products: int | None = None,
+    method: EigenpairMethod = "auto",
+    eigenvector: bool = False,
+    memory_budget: float | None = None,
+    seed: int = 0,
 ) -> SharpnessMeasurement:
-    """The largest (signed) eigenvalue; gradient descent with a step above 2 / sharpness diverges along its vector
-    (Cohen et al. 2021, "Gradient descent on neural networks typically occurs at the edge of stability").
+    """Compute the largest (signed) eigenvalue, which bounds the stable step of gradient descent.
 
-    The default tolerance is 1e-6, and 1e-5 for an operator in float32.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator.
+        tolerance: Bound on the residual relative to ||A||. Defaults to 1e-6, or 1e-5 for an operator in float32.
+        max_products: Most products. Default: 20 times the size.
+        method: "thick_restart" (a stored Lanczos basis), "three_term" (three to five vectors, for models with 10^8
+            parameters), or "auto" (default): "three_term" where a basis does not fit the budget.
+        eigenvector: Whether the record has the eigenvector, for which "three_term" makes a second pass. Defaults to
+            False.
+        memory_budget: Bytes that may be held at once beside the operator. Default: as for ``top_eigenpairs``.
+        seed: Seed of the random start. Defaults to 0.
 
-    >>> round(sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step, 12)
-    0.5
+    Returns:
+        SharpnessMeasurement: value, residual, ``converged``, largest stable step, cost.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite.
+        TooLarge: If three vectors (four where the operator does not return new memory) do not fit the budget.
+
+    Notes:
+        Gradient descent with a step above 2 / sharpness diverges along its eigenvector (Cohen et al. 2021, "Gradient
+        descent on neural networks typically occurs at the edge of stability"). "three_term" has the residual of the
+        recurrence; a larger eigenvalue was missed with a probability of at most 1e-3 (``few_vectors``).
+
+    Example:
+        >>> round(sharpness(np.diag([4.0, 1.0, -9.0])).largest_stable_step, 12)
+        0.5
     """
-    if tolerance is None and not isinstance(matrix, ShardedOperator):
-        tolerance = reachable_tolerance(matrix, _SHARPNESS_TOLERANCE)
-    found = top_eigenpairs(matrix, 1, tolerance=tolerance, max_products=max_products, seed=seed)
+    if isinstance(matrix, ShardedOperator):
+        found = top_eigenpairs(matrix, 1, tolerance=tolerance, max_products=max_products, seed=seed)
+        return _sharpness_record(found, None)
+    is_asked = isinstance(eigenvector, bool | np.bool_)
+    require(is_asked, "eigenvector must be True or False", f"got {short_text(eigenvector)}")
+    accuracy = reachable_tolerance(matrix, _SHARPNESS_TOLERANCE) if tolerance is None else tolerance
+    product = measured_product(matrix)
+    wanted = _wanted_pairs("largest", 1, accuracy, "norm", product.size)
+    width = default_block(matrix, product.size, 1)
+    memory, _ = _planned(matrix, product, wanted, width, memory_budget, method=method, needs_vectors=eigenvector)
+    if memory.method == "three_term":
+        most = 20 * product.size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
+        expect_products(min(most, memory.num_products))
+        found = _few_vector_measurement(
+            matrix, product, wanted, most, checked_seed(seed), memory, needs_vectors=eigenvector
+        )
+    else:
+        options: dict[str, Any] = {"max_products": max_products, "method": "thick_restart", "seed": seed}
+        found = top_eigenpairs(matrix, 1, tolerance=accuracy, memory_budget=memory_budget, **options)
+    vectors = found.eigenvectors
+    return _sharpness_record(found, vectors[:, 0] if eigenvector and vectors is not None else None)
+
+
+def _sharpness_record(found: EigenpairsMeasurement, eigenvector: Floats | None) -> SharpnessMeasurement:
     value = float(found.eigenvalues[0])
     return SharpnessMeasurement(
         value=value,
@@ -246,7 +322,84 @@ def sharpness(
         size=found.size,
         seed=found.seed,
         provenance=found.provenance,
+        eigenvector=eigenvector,
     )
+
+
+def _planned(
+    matrix: Matrix, product: ScaledProduct, wanted: WantedPairs, width: int, budget: float | None, **options: Any
+) -> tuple[EigenpairPlan, torch.dtype]:
+    """How the pairs are computed, and the format of stored vectors; sets that of the product's.
+
+    Vectors of an operator in float32 are in float32 as well where the tolerance allows it, and in the recurrence.
+    """
+    stored, total, allowed = _stored_precision(matrix), wanted.total(product.size), budget_of(matrix, budget)
+    if is_narrow(matrix):
+        formats = [torch.float32] if wanted.tolerance >= LOOSE else [product.dtype, torch.float32]
+        for product.dtype in formats:
+            stored = torch.float32 if product.dtype == torch.float32 else stored
+            is_last = product.dtype == formats[-1]
+            with suppress(*([] if is_last else [TooLarge])):
+                found = eigenpair_plan(_vector_format(matrix, product, stored), total, width, allowed, **options)
+                if is_last or found.method == "thick_restart":
+                    return found, stored
+    return eigenpair_plan(_vector_format(matrix, product, stored), total, width, allowed, **options), stored
+
+
+def _vector_format(matrix: Matrix, product: ScaledProduct, stored: torch.dtype) -> VectorFormat:
+    copies = 1 if isinstance(matrix, LinearOperator) and matrix.makes_new_images else 2
+    return VectorFormat(product.size, stored.itemsize, product.dtype.itemsize, copies, product.device.type == "cpu")
+
+
+def _few_vector_measurement(
+    matrix: Matrix,
+    product: ScaledProduct,
+    wanted: WantedPairs,
+    most: int,
+    seed: int,
+    memory: EigenpairPlan,
+    needs_vectors: bool = True,
+) -> EigenpairsMeasurement:
+    """The record of eigenpairs by the three-term recurrence."""
+    found = few_vector_pairs(product, wanted, most, seed, needs_vectors=needs_vectors)
+    order = found.values.argsort(descending=True, stable=True)
+    residuals = found.residuals[order]
+    if is_narrow(matrix) and not needs_vectors:  # the recurrence promises more than products in float32 give
+        residuals = residuals + _ROUNDING_IN_FLOAT32 * found.norm
+    notes = [f"three-term Lanczos without a stored basis, {readable_bytes(memory.num_bytes)} of vectors"]
+    notes += [] if needs_vectors else ["the residual is that of the recurrence"]
+    problems = _few_vector_problems(matrix, wanted, found, residuals)
+    origin: Provenance = getattr(matrix, "provenance", None) or provenance(seed=seed)
+    vectors = None
+    if found.vectors is not None:
+        vectors = (found.vectors if bool((order == torch.arange(len(order))).all()) else found.vectors[order]).cpu()
+    return EigenpairsMeasurement(
+        eigenvalues=(product.scale * found.values[order]).numpy(),
+        residuals=(product.scale * residuals).numpy(),
+        converged=found.converged and not problems,
+        which=wanted.which,
+        tolerance=wanted.tolerance,
+        relative_to=wanted.relative_to,
+        norm=product.scale * found.norm,
+        num_products=product.num_products,
+        num_probes=len(order),
+        num_restarts=0,
+        residual_check=product.scale * float(residuals.norm()),
+        size=product.size,
+        seed=seed,
+        eigenvectors=None if vectors is None else vectors.double().T.numpy(),
+        provenance=replace(origin, notes=(*origin.notes, *notes, *problems)),
+        num_single_products=0,
+    )
+
+
+def _few_vector_problems(matrix: Matrix, wanted: WantedPairs, found: FewVectorPairs, residuals: Tensor) -> list[str]:
+    if found.is_undecided:
+        return [_UNDECIDED]
+    if found.converged and found.change > max(wanted.tolerance, asymmetry_tolerance(matrix)):
+        return [_changed_note(found.change)]
+    is_met = wanted.are_met(found.values, residuals, found.norm)
+    return [] if is_met or not found.converged else ["not converged: the residual exceeds the tolerance in float32"]
 
 
 def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_to: Reference, size: int) -> WantedPairs:
@@ -266,13 +419,13 @@ def _stored_precision(matrix: object) -> torch.dtype:
     return stored
 
 
-def _verified_pairs(wanted: WantedPairs, pairs: RitzPairs) -> tuple[RitzPairs, float]:
+def _verified_pairs(wanted: WantedPairs, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
     """Pairs of an operator in float32 with residuals that can be believed, and the norm of a random combination."""
     if pairs.process.precision != torch.float64 and len(pairs.values):
         found, check = with_rounding(pairs, pairs.process.product)
         if not pairs.converged or wanted.are_met(found.values, found.residuals, found.norm):
             return found, check
-    return with_true_residuals(wanted, pairs)
+    return with_true_residuals(wanted, pairs, together)
 
 
 def _measurement(
@@ -282,7 +435,7 @@ def _measurement(
     order = pairs.values.argsort(descending=True, stable=True)
     process, wanted = pairs.process, plan.wanted
     unit = process.product.scale
-    vectors = process.combine(pairs.coordinates[:, order]).cpu()
+    vectors = _on_host(process, pairs.coordinates[:, order], plan.together)
     residuals = pairs.residuals[order]
     if process.precision != torch.float64:
         residuals = residuals + _orthonormalise(vectors, pairs.values[order])
@@ -311,6 +464,14 @@ def _measurement(
         provenance=origin,
         num_single_products=tried.num_single_products,
     )
+
+
+def _on_host(process: BlockLanczos, coordinates: Tensor, together: int | None) -> Tensor:
+    """Vectors of the basis as columns on the host in float64, a few at a time where a device has little memory."""
+    if process.product.device.type == "cpu" or together is None:
+        return to_host(process.combine(coordinates))
+    parts = [to_host(process.combine(part)) for part in torch.split(coordinates, together, 1)]
+    return torch.cat(parts, 1) if parts else torch.zeros(process.size, 0, dtype=torch.float64)
 
 
 def _orthonormalise(vectors: Tensor, values: Tensor) -> Tensor:
@@ -354,14 +515,14 @@ def largest_ritz_value(
     tolerance = checked_number("tolerance", tolerance)
     process = ParallelLanczos(operator.product, operator.normals(1).T, most, "semi")
     value = residual = 0.0
-    vector = torch.zeros(operator.size, 1, dtype=torch.float64)
+    vector = operator.normals(0)
     while process.dimension < most and process.width:
         process.expand()
         if process.dimension % _EACH == 0 or process.dimension == most or not process.width:
             values, vectors = torch.linalg.eigh(process.projection[0])
             coupling = process.coupling[0] @ vectors[:, -1] if process.width else vectors.new_zeros(1)
             value, residual = float(values[-1]), float(coupling.norm())
-            vector = process.basis[0].T @ vectors[:, -1:]
+            vector = process.basis[0].T @ vectors[:, -1:].to(process.basis)
             if residual <= tolerance * abs(value):
                 break
     if max_products > 1:

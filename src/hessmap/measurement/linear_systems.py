@@ -14,7 +14,7 @@ from scipy.linalg import lapack
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, checked_number, require
-from hessmap.linalg import BlockLanczos, Floats, ShardedOperator, frobenius_norm, largest_entry
+from hessmap.linalg import BlockLanczos, Floats, ShardedOperator, frobenius_norm, inner_matrix, largest_entry, to_host
 from hessmap.measurement.operators_in import (
     EPS,
     SMALLEST,
@@ -67,7 +67,8 @@ def krylov_solve(
         return sharded_solve(matrix, right_side, shift, accuracy, max_basis, max_products)
     operator = ProbedOperator(matrix, seed)
     given = right_side_array(right_side, operator.size)
-    right = torch.from_numpy(given.reshape(operator.size, -1).copy())
+    like = operator.product
+    right = torch.from_numpy(given.reshape(operator.size, -1).copy()).to(like.dtype).to(like.device)
     sizes = right.abs().amax(0) if operator.size else right.new_ones(right.shape[1])
     sizes = torch.where(sizes > 0, sizes, 1.0)
     scaled = right / sizes
@@ -88,11 +89,12 @@ def krylov_solve(
         num_rounds, before = num_rounds + 1, largest
     has_parts = (solution != 0).any(0)
     solution = solution * (sizes / scale)
-    require_number(solution.numpy(), has_parts.numpy())
+    found = to_host(solution).numpy()
+    require_number(found, has_parts.cpu().numpy())
     return ShiftedSolution(
-        solution=solution.numpy().reshape(given.shape),
+        solution=found.reshape(given.shape),
         shift=shift,
-        relative_residuals=relative.numpy(),
+        relative_residuals=to_host(relative).numpy(),
         tolerance=accuracy,
         converged=bool((relative <= accuracy).all()),
         num_products=operator.num_products,
@@ -125,7 +127,7 @@ def _smallest_residual_solution(
     The Krylov space of A is that of A + shift, so that the shift enters the small problem alone.
     """
     capacity = min(operator.size, max(max_basis, 2 * right.shape[1]))
-    process = BlockLanczos(operator.product, capacity)
+    process = BlockLanczos(operator.product, capacity, precision=operator.product.dtype)
     # Residuals after a restart are small: directions are kept relative to their own size.
     process.start((right / right.norm(dim=0)).T, right.shape[1])
     while True:
@@ -136,11 +138,12 @@ def _smallest_residual_solution(
         projected.diagonal().add_(shift / scale)
         coupling = process.coupling * (operator.product.unit / scale)
         stacked = torch.cat([projected, coupling])
-        target = torch.cat([process.basis @ right, right.new_zeros(len(coupling), right.shape[1])])
+        inside = inner_matrix(process.basis, right.T)
+        target = torch.cat([inside, inside.new_zeros(len(coupling), right.shape[1])])
         small = _least_squares(stacked, target, operator.noise * (norm + abs(shift)) / scale)
         left = (stacked @ small - target).norm(dim=0)
         is_last = process.width == 0 or process.width > process.room
-        if is_last or bool((left <= allowed).all()):
+        if is_last or bool((left <= allowed.cpu()).all()):
             return process.combine(small)
 
 

@@ -12,7 +12,8 @@ from hessmap.errors import checked_count, noting_errors, require, require_name
 from hessmap.linalg import available_bytes, readable_bytes
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.density import density_estimate
-from hessmap.measurement.eigenpairs import default_block, eigenpairs_bytes, expected_products, top_eigenpairs
+from hessmap.measurement.eigenpair_plan import default_block, eigenpairs_bytes, expected_products
+from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.measurement.operators_in import Matrix
 from hessmap.measurement.probes import ProbedOperator
 from hessmap.records import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput
-from hessmap.linalg import LinearOperator, ScaledProduct
+from hessmap.linalg import LinearOperator, ScaledProduct, normal_vectors, to_host
 from hessmap.measurement.eigenpair_iteration import SHARE, EigenpairIteration, RitzPairs
 from hessmap.measurement.operators_in import NARROW_TOLERANCE, Matrix, is_narrow
 
@@ -63,7 +63,7 @@ def attempt(
     if narrow is None:
         return Attempt()
     single = ScaledProduct(narrow.matmat, plan.size)
-    single.device = double.device
+    single.place_on(double.device)
     verify, to_come = _one_by_one, plan.wanted.total(plan.size)
     if precision == "single":
         verify, to_come = with_rounding, _NUM_MIXTURES
@@ -88,7 +88,7 @@ def attempt(
 
 def _random_product(product: ScaledProduct, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    vector = torch.randn(product.size, 1, generator=generator, dtype=torch.float64)
+    vector = normal_vectors((product.size, 1), generator, product.dtype, product.device)
     return vector, product(vector)
 
 
@@ -118,7 +118,7 @@ def _one_by_one(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, flo
     vectors stay as they were.
     """
     vectors, images = _images(pairs, double)
-    inside = (vectors.T @ images).cpu()
+    inside = to_host(vectors.T @ images)
     values, rotation = torch.linalg.eigh((inside + inside.T) / 2)
     misfits = images @ rotation.to(images) - vectors @ (rotation * values).to(vectors)
     if len(values):
@@ -129,7 +129,7 @@ def _one_by_one(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, flo
         if float(unrotated.norm(dim=0).max()) < float(misfits.norm(dim=0).max()):
             rotation, misfits = torch.eye(len(order), dtype=rotation.dtype)[:, order], unrotated
     coordinates = pairs.coordinates @ rotation
-    found = replace(pairs, values=values, coordinates=coordinates, residuals=misfits.norm(dim=0).cpu())
+    found = replace(pairs, values=values, coordinates=coordinates, residuals=to_host(misfits.norm(dim=0)))
     return found, float((misfits @ pairs.random_signs(1).to(misfits)).norm())
 
 

@@ -22,7 +22,10 @@ from hessmap.linalg import (
     SymmetricBlock,
     asymmetry,
     frobenius_norm,
+    inner_products,
     largest_entry,
+    normal_vectors,
+    row_lengths,
 )
 
 Floats = NDArray[np.float64]
@@ -36,6 +39,7 @@ NARROW_EPS = float(np.finfo(np.float32).eps)
 _TINY = float(np.finfo(np.float32).tiny)  # of the narrowest format in which an operator may compute
 LINEARITY_TOLERANCE = 0.03  # the rounding of bfloat16 passes
 _ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
+_OTHER_SEED = 0x9E3779B9  # in the 32 bits that torch uses: other vectors than those of the iteration
 _MIXTURES = 4  # of two vectors, whose products show the rounding of products
 # Operators that were found to be symmetric, by their identity: each is asked once.
 _SYMMETRIC: WeakValueDictionary[tuple[int, str], Any] = WeakValueDictionary()
@@ -146,7 +150,9 @@ def measured_product(matrix: Matrix) -> ScaledProduct:
     shape = _operator_shape(matrix)
     _require_square(shape)
     check = None if is_known_symmetric(matrix) else partial(_require_symmetric, matrix)
-    return ScaledProduct(partial(_product, matrix), shape[0], check, is_new=matrix.makes_new_images)
+    found = ScaledProduct(partial(_product, matrix), shape[0], check, is_new=matrix.makes_new_images)
+    found.place_on(matrix.device)
+    return found
 
 
 def sharded_refusal(what: str) -> InvalidInput:
@@ -181,34 +187,62 @@ def _require_square(shape: tuple[int, ...]) -> None:
     require(is_square, "a measurement needs a square matrix", f"got shape {shape}")
 
 
-def _require_symmetric(matrix: LinearOperator, product: ScaledProduct) -> None:
-    """u.(H v) = v.(H u) for two random vectors.
+def _require_symmetric(
+    matrix: LinearOperator, product: ScaledProduct, vector: Tensor | None, image: Tensor | None
+) -> None:
+    """u.(H v) = v.(H u) for two random vectors, of which the first product of an iteration may be one.
 
     Both sides differ by about ||H - H^T|| in the Frobenius norm, and ||H u|| is about ||H||, in any dimension. Products
     have their own rounding, which is no asymmetry: where both sides differ, it is measured by H(a u + b v) for some
     random a and b, which must be a H u + b H v.
     """
     if product.size > 1:
-        generator = torch.Generator().manual_seed(0)
-        vectors = torch.randn(product.size, 2, generator=generator, dtype=torch.float64)
-        images = product(vectors).double()
-        crossed = vectors.T @ images
-        difference, size = float((crossed[0, 1] - crossed[1, 0]).abs()), float(images.norm(dim=0).sum())
+        generator = torch.Generator().manual_seed(product.seed ^ _OTHER_SEED)
+        draw = partial(normal_vectors, (product.size, 1), generator, product.dtype, product.device)
+        one = draw() if vector is None else vector
+        image = product(one) if image is None else image
+        other = draw()
+        other_image = product(other)
+        # A vector of the iteration has length one, those that are drawn have the root of the size.
+        stretch = product.size**0.5 / (float(row_lengths(one.T)) or 1.0)
+        crossed = inner_products(one.T, other_image.T) - inner_products(other.T, image.T)
+        difference = stretch * float(crossed.abs())
+        size = stretch * float(row_lengths(image.T)) + float(row_lengths(other_image.T))
         if difference > asymmetry_tolerance(matrix) * size:
-            mixture = torch.randn(2, _MIXTURES, generator=generator, dtype=torch.float64)
-            expected = images @ mixture
-            rounding = float((product(vectors @ mixture) - expected).norm(dim=0).max())
-            if product.scale > _TINY:  # below, numbers have few digits left
-                nudged = vectors[:, :1] * (1 + 16 * rounding_unit(matrix) * torch.sign(vectors[:, 1:]))
-                noise = partial(_noise, product, nudged, images[:, :1])
-                _require_linear(rounding, float(expected.norm(dim=0).max()), noise)
-            got = f"u.(H v) and v.(H u) of random u and v differ by {difference / size:.3g} of ||H u|| + ||H v||"
-            remedy = "Look for a function of the model that hides its second derivative, or for an error in matmat"
-            is_symmetric = difference <= _ABOVE_ROUNDING * rounding
-            require(is_symmetric, "a measurement needs a symmetric operator", got, remedy)
+            pair = torch.cat([one, other], 1), torch.cat([image, other_image], 1)
+            _require_symmetric_beyond_rounding(matrix, product, *pair, stretch, difference, size)
+        if product.keeps_spare:
+            product.spare = other, other_image
     key, owner = _identity(matrix)
     with suppress(TypeError):  # an object without weak references is asked every time
         _SYMMETRIC[key] = owner
+
+
+def _require_symmetric_beyond_rounding(
+    matrix: LinearOperator,
+    product: ScaledProduct,
+    vectors: Tensor,
+    images: Tensor,
+    stretch: float,
+    difference: float,
+    size: float,
+) -> None:
+    """Two products differ from symmetric ones: whether by more than the rounding of such products.
+
+    The first vector counts ``stretch`` times, as in the difference and the size.
+    """
+    mixture = torch.randn(2, _MIXTURES, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(images)
+    mixture[0] *= stretch
+    expected = images @ mixture
+    rounding = float((product(vectors @ mixture) - expected).norm(dim=0).max())
+    if product.scale > _TINY:  # below, numbers have few digits left
+        nudged = vectors[:, :1] * (1 + 16 * rounding_unit(matrix) * torch.sign(vectors[:, 1:]))
+        noise = partial(_noise, product, nudged, images[:, :1], stretch)
+        _require_linear(rounding, float(expected.norm(dim=0).max()), noise)
+    got = f"u.(H v) and v.(H u) of random u and v differ by {difference / size:.3g} of ||H u|| + ||H v||"
+    remedy = "Look for a function of the model that hides its second derivative, or for an error in matmat"
+    is_symmetric = difference <= _ABOVE_ROUNDING * rounding
+    require(is_symmetric, "a measurement needs a symmetric operator", got, remedy)
 
 
 def _require_linear(difference: float, size: float, noise: Callable[[], float]) -> None:
@@ -219,10 +253,10 @@ def _require_linear(difference: float, size: float, noise: Callable[[], float]) 
     require(is_linear, must, got, remedy)
 
 
-def _noise(product: ScaledProduct, nudged: Tensor, images: Tensor) -> float:
+def _noise(product: ScaledProduct, nudged: Tensor, images: Tensor, stretch: float) -> float:
     """The change of a product where its vector changes in the last digits. Of an operator whose terms cancel (a Hessian
     less an approximation that is exact) it is as large as the product itself."""
-    return float((product(nudged) - images).norm())
+    return stretch * float((product(nudged) - images).norm())
 
 
 def is_known_symmetric(matrix: LinearOperator) -> bool:

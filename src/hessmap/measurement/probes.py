@@ -1,4 +1,4 @@
-"""Products with random vectors, and from independent values to an estimate that knows its doubt."""
+"""Products with random vectors, and from independent values to an estimate with its standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.special import gammaincinv, stdtrit
 from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, checked_seed, require
-from hessmap.linalg import orthonormal_columns
+from hessmap.linalg import normal_vectors, orthonormal_columns, sign_vectors, to_host, widest_dtype
 from hessmap.measurement.operators_in import (
     Floats,
     Matrix,
@@ -75,10 +75,7 @@ class ProbedOperator:
 
     def signs(self, count: int) -> Tensor:
         """Random vectors of ones and minus ones, the least noisy for traces and diagonals."""
-        signs = torch.empty(self.size, count, dtype=self.product.dtype)
-        for rows in torch.split(signs, max(1, PIECE // max(1, count))):  # integers take eight bytes
-            rows.copy_(torch.randint(0, 2, rows.shape, generator=self.generator)).mul_(2).sub_(1)
-        return signs
+        return sign_vectors((self.size, count), self.generator, self.product.dtype, self.product.device)
 
     def use_narrow_vectors(self) -> None:
         """Probes and images of an operator in float32 in float32: they are no better in float64, and twice as long."""
@@ -86,7 +83,7 @@ class ProbedOperator:
             self.product.dtype = torch.float32
 
     def normals(self, count: int) -> Tensor:
-        return torch.randn(self.size, count, generator=self.generator, dtype=torch.float64)
+        return normal_vectors((self.size, count), self.generator, self.product.dtype, self.product.device)
 
     def columns(self) -> Iterator[tuple[slice, Tensor]]:
         """The whole matrix, some columns at a time with their numbers, by one product each.
@@ -95,16 +92,16 @@ class ProbedOperator:
         unit, are zero in any unit.
         """
         for start in range(0, self.size, BLOCK):
-            numbers = torch.arange(start, min(start + BLOCK, self.size))
-            units = torch.zeros(self.size, len(numbers), dtype=torch.float64)
-            units[numbers, numbers - start] = 1.0
-            yield slice(start, start + len(numbers)), self.product(units).double()
+            count = min(start + BLOCK, self.size) - start
+            units = torch.zeros(self.size, count, dtype=self.product.dtype, device=self.product.device)
+            units[start : start + count].fill_diagonal_(1.0)
+            yield slice(start, start + count), self.product(units)
 
     def eigenvalues(self) -> Floats:
         """All of them, ascending, by one product a dimension and LAPACK."""
         matrix = torch.empty(self.size, self.size, dtype=torch.float64)
         for place, columns in self.columns():
-            matrix[:, place] = columns
+            matrix[:, place] = to_host(columns)
         found: Floats = torch.linalg.eigvalsh((matrix + matrix.T) / 2).numpy()
         return self.scale * found
 
@@ -155,14 +152,15 @@ def orthonormal_range(images: Tensor) -> Tensor:
     columns, triangle = orthonormal_columns(images)
     left, values, _ = torch.linalg.svd(triangle)
     kept = values > _RANK_TOLERANCE * max(images.shape) * float(values.max())
-    found: Tensor = columns @ left[:, kept].to(columns.dtype)
+    found: Tensor = columns @ left[:, kept].to(columns)
     return found
 
 
 def column_products(left: Tensor, right: Tensor) -> Floats:
     """The inner product of each column with its partner, added up in float64."""
     pieces = zip(*(torch.split(part, PIECE // max(1, left.shape[1]) + 1) for part in (left, right)), strict=True)
-    found: Floats = torch.stack([(one * other).sum(0, dtype=torch.float64) for one, other in pieces]).sum(0).numpy()
+    wide = widest_dtype(left.device)
+    found: Floats = to_host(torch.stack([(one * other).sum(0, dtype=wide) for one, other in pieces])).sum(0).numpy()
     return found
 
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.linalg import ShardedOperator, widest_dtype
-from hessmap.measurement.eigenpair_iteration import least_overlap, overlap_bound
 from hessmap.measurement.operators_in import float_array
 from hessmap.measurement.probes import CONFIDENCE, ErrorTarget, interval
+from hessmap.measurement.wanted_pairs import least_overlap, overlap_bound
 from hessmap.progress import report_products
 from hessmap.records import EigenpairsMeasurement, Provenance, ShiftedSolution, SpectralEstimate, provenance
 

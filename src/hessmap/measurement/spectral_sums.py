@@ -20,6 +20,7 @@ from hessmap.measurement.density import (
     is_dense_worth,
     method_text,
     probe_rules,
+    spectral_budget,
     whole_density,
 )
 from hessmap.measurement.operators_in import EPS, SMALLEST, Floats, Matrix, carried_scale
@@ -115,7 +116,7 @@ def log_determinant_estimate(
     method: DensityMethod = "auto",
     num_steps: int = 64,
     max_products: int = 8192,
-    memory_budget: int = 2**30,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
     """log det(H + shift I) = tr log(H + shift I), which must be positive definite.
@@ -156,7 +157,7 @@ def effective_dimension_estimate(
     method: DensityMethod = "auto",
     num_steps: int = 64,
     max_products: int = 8192,
-    memory_budget: int = 2**30,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
     """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
@@ -188,7 +189,7 @@ def rank_estimate(
     method: DensityMethod = "auto",
     num_steps: int = 64,
     max_products: int = 8192,
-    memory_budget: int = 2**30,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
     """How many eigenvalues exceed ``relative_tolerance * scale`` in magnitude; ``scale`` is that of the operator,
@@ -263,7 +264,7 @@ def _sum_estimate(
     target: ErrorTarget,
     method: DensityMethod,
     num_steps: int,
-    memory_budget: int,
+    memory_budget: float | None,
     seed: int,
 ) -> SpectralEstimate:
     """From a density as it is; from all eigenvalues where that takes no more products than probes do; or from more and
@@ -272,25 +273,25 @@ def _sum_estimate(
     if isinstance(matrix, DensityEstimate):
         return _record(quantity, matrix, sums(matrix, _node_error(matrix, matrix.size * EPS)), None)
     num_steps = checked_count("num_steps", num_steps, 1)
-    memory_budget = checked_count("memory_budget", memory_budget, 0)
+    budget = spectral_budget(matrix, memory_budget)
     operator = ProbedOperator(matrix, seed)
     require(operator.size > 0, "an estimate needs at least one dimension", "the operator has size 0")
     may_be_exact = method != "quadrature"
-    if method == "exact" or (may_be_exact and is_dense_worth(operator, _PROBES * num_steps, memory_budget)):
+    if method == "exact" or (may_be_exact and is_dense_worth(operator, _PROBES * num_steps, budget)):
         return _whole_sum(quantity, operator, sums, target, num_steps)
-    rules, kept = probe_rules(operator, _PROBES, num_steps, memory_budget)
+    rules, kept = probe_rules(operator, _PROBES, num_steps, budget)
     while True:
         density = density_record(operator, rules, num_steps, kept, num_points=2)
         found = sums(density, _node_error(density, operator.rounding))
         value, error, count = float(found.values.mean()), _error(found, density), len(found.values)
         needed = target.missing(count, value, error) * operator.num_products / count
         left = target.max_products - operator.num_products
-        if may_be_exact and operator.size <= left and is_dense_worth(operator, min(needed, left), memory_budget):
+        if may_be_exact and operator.size <= left and is_dense_worth(operator, min(needed, left), budget):
             return _whole_sum(quantity, operator, sums, target, num_steps)
         more = min(count, left // num_steps)
         if target.is_met(value, error) or more < 1:
             return _record(quantity, density, found, target)
-        rules = rules.joined_with(probe_rules(operator, more, num_steps, memory_budget)[0])
+        rules = rules.joined_with(probe_rules(operator, more, num_steps, budget)[0])
 
 
 def _whole_sum(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.linalg import Floats, ShardedOperator, frobenius_norm, inner_matrix
+from hessmap.linalg import Floats, ShardedOperator, frobenius_norm, inner_matrix, to_host, widest_dtype
 from hessmap.measurement.diagonal import SKETCH, diagonal_by_products, exact_diagonal, rounding_errors
 from hessmap.measurement.operators_in import Matrix
 from hessmap.measurement.probes import (
@@ -55,18 +55,20 @@ class EntryMoments:
     def add(self, probes: Tensor, images: Tensor, basis: Tensor, inside: Tensor) -> None:
         """Those of another block: ``probes`` are without their part ``basis @ inside``, ``images`` still have one."""
         if not self.count:
-            self.mean = self.mean.to(images.dtype)
-        mirrored = inner_matrix(basis.T, images.T).to(images.dtype)
+            self.mean = self.mean.to(images)
+        mirrored, wide = inner_matrix(basis.T, images.T).to(images), widest_dtype(images.device)
+        centred = torch.zeros((), dtype=wide, device=images.device)  # read once a block
         added, joint = probes.shape[1], self.count + probes.shape[1]
         for start in range(0, len(probes), PIECE // added):
             part = slice(start, start + PIECE // added)
             entries = probes[part] + basis[part] @ inside
             entries *= images[part] - basis[part] @ mirrored
             mean = entries.mean(1)
-            self.centred += float(entries.sub_(mean[:, None]).square_().sum(dtype=torch.float64))
+            centred += entries.sub_(mean[:, None]).square_().sum(dtype=wide)
             apart = mean - self.mean[part]
-            self.centred += float(apart.square().sum(dtype=torch.float64)) * self.count * added / joint
+            centred += apart.square().sum(dtype=wide) * (self.count * added / joint)
             self.mean[part] += apart * (added / joint)
+        self.centred += float(centred)
         self.count = joint
 
     @property
@@ -90,7 +92,8 @@ class SignProbes:
 
     def __init__(self, operator: ProbedOperator, sketch: Sketch | None = None) -> None:
         self.operator = operator
-        self.sketch = sketch or Sketch(torch.zeros(operator.size, 0, dtype=operator.product.dtype), 0.0, 0.0)
+        nothing = torch.zeros(operator.size, 0, dtype=operator.product.dtype, device=operator.product.device)
+        self.sketch = sketch or Sketch(nothing, 0.0, 0.0)
         self.values, self.squares = np.zeros(0), np.zeros(0)
         self.images = self.sketch.basis[:, :0]
         self.entries = EntryMoments(operator.size)
@@ -98,7 +101,7 @@ class SignProbes:
     def more(self) -> SignProbes:
         """With another block of them."""
         basis, probes = self.sketch.basis, self.operator.signs(BLOCK)
-        inside = inner_matrix(basis.T, probes.T).to(probes.dtype)
+        inside = inner_matrix(basis.T, probes.T).to(probes)
         if basis.shape[1]:
             probes.addmm_(basis, inside, alpha=-1)
         self.images = self.operator.product(probes)
@@ -143,7 +146,7 @@ def range_sketch(
     if known is not None:
         assert known.eigenvectors is not None
         values = known.eigenvalues
-        basis = torch.from_numpy(known.eigenvectors).to(operator.product.dtype)
+        basis = torch.from_numpy(known.eigenvectors).to(operator.product.dtype).to(operator.product.device)
         return Sketch(basis, float(values.sum()), frobenius_norm(values))
     ready = [] if first is None else [first.images]
     left = min(width, operator.size) - sum(images.shape[1] for images in ready)
@@ -194,7 +197,8 @@ def block_traces(
     must = f"every one of {operator.size} rows must belong to a block"
     require(block_of.shape == (operator.size,), must, f"the numbers of blocks have shape {tuple(block_of.shape)}")
     num_blocks = int(block_of.max()) + 1 if operator.size else 0
-    vectors, curvatures = _known_part(known, operator.size)
+    vectors, curvatures = _known_part(known, operator)
+    block_of = block_of.to(operator.product.device)
     inside = _sums(vectors.square() @ curvatures, block_of, num_blocks)
     width = max(1, min(16, _TOGETHER // (8 * max(1, operator.size))))
     if operator.size <= width:
@@ -238,7 +242,7 @@ def block_traces(
 
 def _exact_traces(operator: ProbedOperator, block_of: Tensor, num_blocks: int, target: ErrorTarget) -> BlockTraces:
     """By one product a dimension."""
-    means = _sums(diagonal_by_products(operator), block_of, num_blocks).numpy()
+    means = _sums(diagonal_by_products(operator), block_of.cpu(), num_blocks).numpy()
     value = float(means.sum())
     whole = SpectralEstimate(
         quantity="trace",
@@ -259,17 +263,19 @@ def _exact_traces(operator: ProbedOperator, block_of: Tensor, num_blocks: int, t
     return BlockTraces(means, np.zeros(num_blocks), whole)
 
 
-def _known_part(known: EigenpairsMeasurement | None, size: int) -> tuple[Tensor, Tensor]:
+def _known_part(known: EigenpairsMeasurement | None, operator: ProbedOperator) -> tuple[Tensor, Tensor]:
+    size, like = operator.size, torch.zeros(0, dtype=operator.product.dtype, device=operator.product.device)
     if known is None:
-        return torch.zeros(size, 0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        return like.new_zeros(size, 0), like
     must = "known pairs must hold vectors of the size of the operator"
     require(known.eigenvectors is not None and known.size == size, must, f"size is {size}, theirs {known.size}")
     assert known.eigenvectors is not None
-    return torch.from_numpy(known.eigenvectors), torch.from_numpy(known.eigenvalues)
+    return torch.from_numpy(known.eigenvectors).to(like), torch.from_numpy(known.eigenvalues).to(like)
 
 
 def _sums(column: Tensor, block_of: Tensor, num_blocks: int) -> Tensor:
-    return torch.zeros(num_blocks, dtype=torch.float64).index_add_(0, block_of, column)
+    sums = torch.zeros(num_blocks, dtype=widest_dtype(column.device), device=column.device)
+    return to_host(sums.index_add_(0, block_of, column.to(sums.dtype)))
 
 
 def _norm(values: Floats) -> float:
@@ -384,7 +390,7 @@ def frobenius_norm_estimate(
     while True:
         probes = operator.signs(BLOCK)
         images = operator.product(probes - basis @ (basis.T @ probes))
-        inner = (images.T @ images).numpy()
+        inner = inner_matrix(images.T, images.T).numpy()
         values, products = np.append(values, inner.diagonal()), np.append(products, inner[np.triu_indices(BLOCK, 1)])
         value = float(np.sqrt(known + values.mean()))
         spread = size * form_error(values / size, float(np.square(products).mean()) / size, size)

@@ -21,7 +21,7 @@ from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import look_at_batches, validated_model
 from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
-from hessmap.problem.model import Forward, FrozenModel, Modes, frozen_model
+from hessmap.problem.model import Forward, FrozenModel, Modes, checked_device, frozen_model
 from hessmap.problem.model_loss import labelled_data
 from hessmap.problem.objective import (
     BatchWeights,
@@ -149,8 +149,9 @@ class Problem:
         dtype: torch.float32 or torch.float64. Defaults to float64 up to a million trainable parameters and to the
             model's own format above.
         device: Device to compute on. Defaults to the model's.
-        memory_budget: Bytes that no temporary should exceed (inf: no limit). Defaults to a quarter of the free memory,
-            at most 8 GiB.
+        memory_budget: Bytes of the problem's device that its operators and their measurements hold at once, beside
+            the model (inf: no limit). Defaults to a quarter of the machine's free memory, at most 8 GiB, or half of
+            the free memory of an accelerator.
         products: "auto" (default: exact), or "finite_difference": central differences of gradients, for models or
             objectives without a second derivative in torch.
         compile: Whether products are traced and compiled, which needs a C++ compiler and takes up to minutes at the
@@ -217,7 +218,8 @@ class Problem:
         require(isinstance(compile, bool | np.bool_), "compile must be True or False", f"got {short_text(compile)}")
         self.l2 = penalty or 0.0
         self.compile = bool(compile)
-        self.memory_budget = checked_budget(memory_budget)
+        budget_device = checked_device(model, device) if isinstance(model, nn.Module) else None
+        self.memory_budget = checked_budget(memory_budget, budget_device)
         require_name("products", products, ("auto", "finite_difference"))
         require_name("batch_norm", batch_norm, ("frozen", "train"))
         if isinstance(batch_weights, str):

@@ -358,7 +358,7 @@ class GradientOverlap(Record):
 @dataclass(frozen=True, eq=False, repr=False)
 class SharpnessMeasurement(Record):
     """The largest eigenvalue of a Hessian, the residual of its vector, and the step size of gradient descent above
-    which that direction grows: 2 / value (inf without positive curvature)."""
+    which that direction grows: 2 / value (inf without positive curvature); the eigenvector if it was asked for."""
 
     value: float
     residual: float
@@ -368,6 +368,7 @@ class SharpnessMeasurement(Record):
     size: int
     seed: int
     provenance: Provenance | None = field(default=None, compare=False)
+    eigenvector: Floats | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
