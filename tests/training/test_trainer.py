@@ -299,7 +299,7 @@ def test_labels_that_do_not_fit_the_outputs_are_refused():
         InvalidInput, match=r"labels must lie in 0..2 for a network with 3 outputs; sample 2 has label 3"
     ):
         train(small(), Data(MIXTURE.inputs, MIXTURE.targets + 1), epochs=1)
-    with pytest.raises(InvalidInput, match="labels, which need two outputs or more; the model has 1"):
+    with pytest.raises(InvalidInput, match="labels, which need two outputs or more; the network has 1"):
         train(FullyConnected((4, 5, 1)).build(), Data(MIXTURE.inputs, 0 * MIXTURE.targets), "squared", epochs=1)
 
 
