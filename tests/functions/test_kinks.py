@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.functions import NetworkFunction
-from hessmap.functions.kinks import is_on_kink
+from hessmap.functions.network_function import is_on_kink
 
 
 class Second(nn.Module):

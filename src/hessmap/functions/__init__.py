@@ -2,8 +2,7 @@
 
 from hessmap.functions.exact_jacobians import ExactFunction, exact_function
 from hessmap.functions.jacobians import JacobianGram, input_jacobians, jacobian_chunks
-from hessmap.functions.kinks import function_off_kinks
-from hessmap.functions.network_function import NetworkFunction, plain_layers
+from hessmap.functions.network_function import NetworkFunction, function_off_kinks, plain_layers
 from hessmap.functions.representations import Representation, affine_layers, is_chain, representations
 
 __all__ = [

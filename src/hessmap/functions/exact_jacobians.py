@@ -29,8 +29,7 @@ from hessmap.exact import (
     require_outputs,
     signs,
 )
-from hessmap.functions.kinks import points_beside
-from hessmap.functions.network_function import NetworkFunction
+from hessmap.functions.network_function import NetworkFunction, points_beside
 from hessmap.linalg import Layout
 
 

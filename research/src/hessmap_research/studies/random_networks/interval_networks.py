@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from hessmap.exact.field import FieldArray, PrimeField, from_integers
+from hessmap.exact.generic import drawn_network
 from hessmap.exact.network import Affine, Chain, Identity
-from hessmap.exact.random_networks import drawn_network
 
 
 @dataclass(frozen=True)
