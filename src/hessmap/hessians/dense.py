@@ -176,10 +176,10 @@ def _lifted_matrix(problem: Problem, network: Network, part: str) -> tuple[Tenso
 def _uses(network: Network) -> list[str]:
     """A name for every use of a parameter by a known call, two for one in another order than the parameter's own."""
     return [
-        name
+        part.name
         for call in network.calls
-        for name, entries in ((call.weight, call.weight_entries), (call.bias, call.bias_entries))
-        if name is not None
+        for part, entries in ((call.weight, call.weight_entries), (call.bias, call.bias_entries))
+        if part is not None
         for _ in range(1 if entries is None else 2)
     ]
 

@@ -25,10 +25,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,96 +89,13 @@ class HessianBuffer:
         return rows
 
 
-Space = Literal["outputs", "weights"]
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A use of parameters, ``z = W a + b``, of which ``weight`` and ``bias`` are differentiated here (None: not).
-
-    The entries tell where the weight, seen as (outputs, inputs), and the bias lie in their flat parameters; None stands
-    for their own order.
-    """
-
-    use: LayerUse
-    weight: str | None
-    bias: str | None
-    weight_entries: Tensor | None = None
-    bias_entries: Tensor | None = None
-
-    @property
-    def num_positions(self) -> int:
-        """How often a sample passes through it (tokens, pixels)."""
-        return self.use.num_positions
-
-    @property
-    def num_inputs(self) -> int:
-        return self.use.num_inputs
-
-    @property
-    def num_outputs(self) -> int:
-        return self.use.num_outputs
-
-    @property
-    def num_groups(self) -> int:
-        return self.use.num_groups
-
-    @property
-    def input_size(self) -> int:
-        return self.use.input_size
-
-    @property
-    def geometry(self) -> ConvolutionGeometry | None:
-        return self.use.geometry
-
-    @property
-    def output_size(self) -> int:
-        return self.num_positions * self.num_outputs
-
-    @property
-    def num_features(self) -> int:
-        """Parameters per output."""
-        return (self.num_inputs if self.weight is not None else 0) + (self.bias is not None)
-
-    @property
-    def space(self) -> Space:
-        """Where it is perturbed: in its outputs, or in its weights if they are fewer."""
-        return "weights" if self.num_features < self.num_positions else "outputs"
-
-    @property
-    def directions_per_output(self) -> int:
-        return self.num_features if self.space == "weights" else self.num_positions
-
-    @property
-    def is_in_own_order(self) -> bool:
-        return self.weight_entries is None and self.bias_entries is None
-
-    @property
-    def is_plain(self) -> bool:
-        """A linear layer that every sample passes through once."""
-        is_single = self.num_positions == self.num_groups == 1 and self.use.kind == "linear"
-        return is_single and self.space == "outputs" and self.is_in_own_order
-
-    @property
-    def stored_size(self) -> int:
-        """Numbers stored of a sample: its inputs, slopes and features, and the slopes spread over the image."""
-        features = self.num_groups * self.num_positions * (self.num_inputs + 1)
-        geometry = self.geometry
-        spread = self.num_outputs * prod(geometry.kernel) * prod(geometry.padded) if geometry else 0
-        return self.input_size + self.output_size + 2 * features + 2 * spread
-
-    def features(self, inputs: Tensor) -> Tensor:
-        """What the weights multiply, (groups, samples, positions, num_inputs), of inputs (samples, input_size)."""
-        return self.use.features(inputs)
-
-
 @dataclass(frozen=True, eq=False)
 class Network:
     """The forward pass of a problem with the calls through which its parameters act, and convolutions as matrices where
     that is faster."""
 
     problem: Problem
-    calls: tuple[Call, ...]
+    calls: tuple[LayerUse, ...]
     places: dict[int, int]  # of a recorded use among the calls
     matrices: tuple[Tensor | None, ...]
 
@@ -193,7 +110,7 @@ class Network:
 
         def layer_outputs(number: int, call: LayerCall) -> Tensor:
             place = self.places[number]
-            geometry = self.calls[place].use.geometry
+            geometry = self.calls[place].geometry
             return call.outputs() if geometry is None else _convolution(call, geometry, self.matrices[place])
 
         added = dict(zip(self.places, perturbations, strict=True))
@@ -226,7 +143,7 @@ def lifted_network(problem: Problem) -> Network:
         if own is None and use.is_differentiable
         for name in use.parameters
     }
-    calls: list[Call] = []
+    calls: list[LayerUse] = []
     places: dict[int, int] = {}
     for number, use in enumerate(uses):
         call = None if use is None else _call(use, known)
@@ -236,23 +153,15 @@ def lifted_network(problem: Problem) -> Network:
     return Network(problem, tuple(calls), places, tuple(_matrix(problem, call) for call in calls))
 
 
-def _call(use: LayerUse, known: frozenset[str]) -> Call | None:
+def _call(use: LayerUse, known: frozenset[str]) -> LayerUse | None:
+    """The use with those of its weight and bias that are known; None if neither is."""
     weight = use.weight if use.weight is not None and use.weight.name in known else None
     bias = use.bias if use.bias is not None and use.bias.name in known else None
-    if weight is None and bias is None:
-        return None
-    return Call(
-        use,
-        None if weight is None else weight.name,
-        None if bias is None else bias.name,
-        None if weight is None else use.weight_entries,
-        None if bias is None or bias.index is None else bias.index.flatten(),
-    )
+    return None if weight is None and bias is None else replace(use, weight=weight, bias=bias)
 
 
-def _matrix(problem: Problem, call: Call) -> Tensor | None:
+def _matrix(problem: Problem, use: LayerUse) -> Tensor | None:
     """A convolution of a whole parameter as one matrix."""
-    use = call.use
     if use.geometry is None or use.weight is None or use.weight.index is not None:
         return None
     weight = problem.named[use.weight.name]
@@ -275,7 +184,7 @@ class BatchCall:
     """A call on a batch. ``features`` (groups, samples, positions, parameters per output) is what the weights multiply,
     with the bias's one appended; ``pieces`` are its parameters."""
 
-    call: Call
+    call: LayerUse
     features: Tensor
     slope: Tensor  # (samples, outputs, positions)
     pieces: tuple[Piece, ...]
@@ -320,7 +229,7 @@ class BatchCall:
         call, end = self.call, "n" if per_sample else ""
         slopes = slopes.reshape(*slopes.shape[:-1], call.num_groups, -1, call.num_positions)
         found = torch.einsum(f"...ngot,gntf->...gof{end}", slopes, self.features)
-        if input_tangents is not None and call.weight is not None and call.use.kind != "embedding":
+        if input_tangents is not None and call.weight is not None and call.kind != "embedding":
             weights = found[..., : call.num_inputs, :] if per_sample else found[..., : call.num_inputs]
             weights += self._from_tangents(input_tangents, end)
         groups = -4 if per_sample else -3
@@ -341,19 +250,16 @@ class BatchCall:
         return found.flatten(first, first + 1)
 
 
-def batch_call(call: Call, inputs: Tensor, slope: Tensor) -> BatchCall:
-    """The call with its features extended by one for a bias, or replaced by one if the weight is frozen."""
-    shape = call.num_groups, len(inputs), call.num_positions
-    features, pieces = [], []
+def batch_call(call: LayerUse, inputs: Tensor, slope: Tensor) -> BatchCall:
+    """The call on the inputs (samples, input_size) of a batch."""
+    pieces = []
     if call.weight is not None:
-        features.append(call.features(inputs))
         entries = None if call.weight_entries is None else call.weight_entries.view(call.num_outputs, -1)
-        pieces.append(Piece(call.weight, slice(0, call.num_inputs), entries))
+        pieces.append(Piece(call.weight.name, slice(0, call.num_inputs), entries))
     if call.bias is not None:
-        features.append(inputs.new_ones(*shape, 1))
         entries = None if call.bias_entries is None else call.bias_entries.view(call.num_outputs, 1)
-        pieces.append(Piece(call.bias, slice(call.num_features - 1, call.num_features), entries))
-    return BatchCall(call, torch.cat(features, 3), slope, tuple(pieces))
+        pieces.append(Piece(call.bias.name, slice(call.num_features - 1, call.num_features), entries))
+    return BatchCall(call, call.extended_features(inputs), slope, tuple(pieces))
 
 
 @dataclass(frozen=True)

@@ -74,18 +74,12 @@ class GraphUse:
 
     @property
     def num_columns(self) -> int:
-        """Entries of the extended input: those of the weight, and a one for the bias, if they are differentiated."""
-        return (0 if self.use.weight is None else self.use.num_inputs) + (self.use.bias is not None)
+        """Entries of the extended input."""
+        return self.use.num_features
 
     def inputs(self, chosen: slice) -> Tensor:
         """The extended inputs of some samples, shape (groups, samples, positions, columns)."""
-        entering = self.entering[chosen]
-        shape = self.num_groups, len(entering), self.num_positions
-        ones = self.leaving.new_ones(*shape, 1)
-        if self.use.weight is None:
-            return ones
-        rows = self.use.features(entering)
-        return rows if self.use.bias is None else torch.cat([rows, ones], 3)
+        return self.use.extended_features(self.entering[chosen])
 
     def by_output(self, rows: Tensor) -> Tensor:
         """Rows in what left, (rows, *shape of leaving), as (samples, rows, outputs, positions)."""
@@ -134,8 +128,8 @@ class LayerGraph:
                 entries = own.use.weight_entries
                 vector[places[weight.name]][slice(None) if entries is None else entries] = values
             if bias is not None:
-                index = None if bias.index is None else bias.index.flatten()
-                vector[places[bias.name]][slice(None) if index is None else index] = part[:, -1].to(vector)
+                entries = own.use.bias_entries
+                vector[places[bias.name]][slice(None) if entries is None else entries] = part[:, -1].to(vector)
         return vector
 
 

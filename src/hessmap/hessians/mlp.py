@@ -327,8 +327,8 @@ def perturbed_mlp(network: Network) -> tuple[DenseLayer, ...] | None:
     layers = as_mlp(network.problem)
     if layers is None or not all(call.is_plain for call in network.calls):
         return None
-    used = [(call.weight, call.bias) for call in network.calls]
-    return layers if used == [(layer.weight, layer.bias) for layer in layers] else None
+    used = [part and part.name for call in network.calls for part in (call.weight, call.bias)]
+    return layers if used == [name for layer in layers for name in (layer.weight, layer.bias)] else None
 
 
 def mlp_calls(network: Network, piece: MlpSamples) -> list[BatchCall]:

@@ -133,11 +133,48 @@ class LayerUse:
     def images_per_sample(self) -> int:
         return self.num_positions // prod(self.geometry.positions) if self.geometry else 1
 
+    @property
+    def output_size(self) -> int:
+        return self.num_positions * self.num_outputs
+
+    @property
+    def num_features(self) -> int:
+        """Differentiated parameters per output: those of the weight, and one of the bias."""
+        return (0 if self.weight is None else self.num_inputs) + (self.bias is not None)
+
+    @property
+    def space(self) -> Literal["outputs", "weights"]:
+        """Where it is perturbed: in its outputs, or in its weights if they are fewer."""
+        return "weights" if self.num_features < self.num_positions else "outputs"
+
+    @property
+    def directions_per_output(self) -> int:
+        return self.num_features if self.space == "weights" else self.num_positions
+
+    @property
+    def is_plain(self) -> bool:
+        """A linear layer that every sample passes through once, with its parameters in their own order."""
+        is_single = self.num_positions == self.num_groups == 1 and self.kind == "linear" and self.space == "outputs"
+        return is_single and self.weight_entries is None and self.bias_entries is None
+
+    @property
+    def stored_size(self) -> int:
+        """Numbers stored per sample: inputs, gradients and features, and the gradients spread over the image."""
+        features = self.num_groups * self.num_positions * (self.num_inputs + 1)
+        geometry = self.geometry
+        spread = self.num_outputs * prod(geometry.kernel) * prod(geometry.padded) if geometry else 0
+        return self.input_size + self.output_size + 2 * features + 2 * spread
+
+    @cached_property
+    def bias_entries(self) -> Tensor | None:
+        """Places of the bias in the flat parameter; None for its own order, or without a differentiated bias."""
+        return None if self.bias is None or self.bias.index is None else self.bias.index.flatten()
+
     @cached_property
     def weight_entries(self) -> Tensor | None:
-        """Places of the weight, seen as (outputs, inputs), in the flat parameter; None for its own order."""
-        assert self.weight is not None
-        return self.weight.entries(self.weight_shape, self.transposed)
+        """Places of the weight, seen as (outputs, inputs), in the flat parameter; None for its own order, or without a
+        differentiated weight."""
+        return None if self.weight is None else self.weight.entries(self.weight_shape, self.transposed)
 
     def features(self, inputs: Tensor) -> Tensor:
         """What the weight multiplies, (groups, samples, positions, num_inputs), of inputs (samples, input_size)."""
@@ -148,6 +185,14 @@ class LayerUse:
             patches = self.geometry.patches(images)
             return patches.reshape(self.num_groups, len(inputs), self.num_positions, self.num_inputs)
         return inputs.reshape(len(inputs), self.num_positions, self.num_groups, -1).permute(2, 0, 1, 3)
+
+    def extended_features(self, inputs: Tensor) -> Tensor:
+        """What the differentiated parameters multiply, (groups, samples, positions, num_features): the features with a
+        one for the bias, or the one alone."""
+        if self.bias is None:
+            return self.features(inputs)
+        ones = inputs.new_ones(self.num_groups, len(inputs), self.num_positions, 1)
+        return ones if self.weight is None else torch.cat([self.features(inputs), ones], 3)
 
     def sample_inputs(self, inputs: Tensor, num_samples: int, dtype: torch.dtype) -> Tensor:
         """What enters a call, in the order of the samples: (samples, input_size)."""
