@@ -124,7 +124,7 @@ def draw(results: dict[str, Any], data: str) -> Path:
     from hessmap.views.plots import write_figure
     from hessmap.views.plots.style import FAINT, INK, SERIES_COLOURS, dress, new_figure
 
-    chosen = [result for result in results.values() if result["data"] == data]
+    chosen = [results[f"{data}-{name}"] for name in TITLES if f"{data}-{name}" in results]
     figure = new_figure(4.2 * len(chosen), 3.4)
     for place, result in enumerate(chosen, start=1):
         axes = figure.add_subplot(1, len(chosen), place)
@@ -134,13 +134,16 @@ def draw(results: dict[str, Any], data: str) -> Path:
         if result["name"] == "sgd":
             low, high = value - 2 * error, value + 2 * error
             axes.fill_between(steps, low, high, color=SERIES_COLOURS[0], alpha=0.2, linewidth=0)
-        axes.plot(steps, threshold, "--", color=INK, linewidth=1.2, label=f"threshold {line} = {threshold[-1]:.4g}")
-        axes.set_ylim(0, 1.8 * threshold.max())
+        axes.plot(steps, threshold, "--", color=INK, linewidth=1.2, label=f"threshold {line} = {threshold[-1]:.6g}")
+        axes.set_ylim(0, 1.7 * threshold.max())
         axes.set_xlabel("step", fontsize=9, color=INK)
         other = axes.twinx()
         other.plot(steps, risk, color=FAINT, linewidth=1.0)
         other.set_yscale("log")
-        other.tick_params(labelsize=7, colors=FAINT)
+        other.minorticks_off()
+        other.tick_params(labelsize=8, colors=FAINT)
+        other.set_ylabel("loss (grey)", fontsize=8, color=FAINT)
+        other.spines["top"].set_visible(False)
         dress(axes, f"{title}, lr {result['rate']:g}")
         axes.legend(fontsize=8, frameon=False, loc="upper right")
     return write_figure(figure, PICTURES / f"edge-{data}.png", salt="edge")

@@ -22,10 +22,10 @@ optimiser = torch.optim.SGD(model.parameters(), lr=rate)
 # Points are stored, as they are made, in the file of all maps and studies: hessmap tracks show digits-descent.
 # Without share, every call measures; share=0.1 measures at those calls that keep it to a tenth of the time.
 options = {"name": "digits-descent", "replace": True, "share": None, "count": 3, "max_probes": 16}
-with hm.Tracker(model, "squared", (inputs, targets), **options) as tracker:
+with hm.Tracker(model, "squared", (inputs, targets), optimizer=optimiser, **options) as tracker:
     for step in range(1001):
         if step % 20 == 0:
-            tracker(step, learning_rate=rate)
+            tracker(step)
         optimiser.zero_grad()
         (0.5 * (model(inputs) - targets).square().sum(1).mean()).backward()
         optimiser.step()

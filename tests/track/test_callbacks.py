@@ -39,6 +39,25 @@ def test_a_trainer_of_hugging_face_calls_it_after_every_step(
     assert [(point.step, point.learning_rate) for point in tracker.track.points] == [(1, 0.1), (2, 0.3)]
 
 
+def test_the_optimiser_of_a_trainer_is_that_of_the_step_reports(
+    tracker: hm.Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", SimpleNamespace(TrainerCallback=object))
+    callback, args = tracker.hugging_face_callback(), SimpleNamespace(learning_rate=0.3)
+    other = torch.optim.AdamW(nn.Linear(2, 2).parameters())
+    callback.on_step_end(args, SimpleNamespace(global_step=1), None, optimizer=other)
+    assert tracker.optimizer is None
+    optimizer = torch.optim.AdamW(tracker.subject.model.parameters(), lr=1e-3)
+    wrapped = SimpleNamespace(optimizer=optimizer)  # as accelerate does
+    callback.on_step_end(args, SimpleNamespace(global_step=2), None, optimizer=wrapped)
+    assert tracker.optimizer is optimizer
+    first, second = tracker.track.points
+    assert first.step_report is None
+    assert second.step_report is not None
+    assert second.step_report.stability_threshold is not None
+    assert second.step_report.stability_threshold.value == pytest.approx(38e3)
+
+
 def test_lightning_calls_it_once_for_every_step_of_the_optimiser(
     tracker: hm.Tracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from torch.optim import Optimizer
+
 from hessmap.errors import InvalidInput, sentence
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ def hugging_face_callback(tracker: Tracker) -> Any:
     after_step = _after_step(tracker)
 
     def on_step_end(callback: Any, args: Any, state: Any, control: Any, **given: Any) -> None:
+        _adopt(tracker, given.get("optimizer"))
         scheduler = given.get("lr_scheduler")
         after_step(state.global_step, scheduler.get_last_lr()[0] if scheduler is not None else args.learning_rate)
 
@@ -40,6 +43,7 @@ def lightning_callback(tracker: Tracker) -> Any:
     after_step = _after_step(tracker)
 
     def on_train_batch_end(callback: Any, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        _adopt(tracker, trainer.optimizers[0] if len(trainer.optimizers) == 1 else None)
         rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
         after_step(trainer.global_step, float(rates[0]) if rates else None)
 
@@ -48,6 +52,15 @@ def lightning_callback(tracker: Tracker) -> Any:
 
     methods = {"on_train_batch_end": on_train_batch_end, "on_train_end": on_train_end}
     return type("CurvatureCallback", (base,), methods)()
+
+
+def _adopt(tracker: Tracker, optimizer: Any) -> None:
+    """Let the tracker report the steps of the trainer's optimiser, where it has none and this one trains its model."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if tracker.optimizer is None and isinstance(inner, Optimizer):
+        own = {id(parameter) for parameter in tracker.subject.model.parameters()}
+        trained = [parameter for group in inner.param_groups for parameter in group["params"]]
+        tracker.optimizer = inner if any(id(parameter) in own for parameter in trained) else None
 
 
 def _after_step(tracker: Tracker) -> Callable[[int, float | None], None]:

@@ -135,9 +135,9 @@ def _draw_preconditioned(axes: Axes, track: CurvatureTrack) -> None:
 
 
 def _threshold_label(track: CurvatureTrack) -> str:
-    """The optimiser and the formula of its stability threshold."""
+    """Whose stability threshold it is; the formula is in the sentences, where there is room for it."""
     report = next(point.step_report for point in reversed(track.points) if point.step_report is not None)
-    return f"threshold of {report.optimizer}: {report.threshold_formula}"
+    return f"threshold of {report.optimizer}"
 
 
 def _mark_crossings(axes: Axes, track: CurvatureTrack) -> None:

@@ -77,7 +77,7 @@ def _critical(report: StepReport) -> str:
 
 def _layers(report: StepReport) -> str:
     terms = report.layer_terms
-    if terms is None or len(terms.names) < 2 or not terms.total > 0:
+    if terms is None or len(terms.names) < 2 or not terms.total > 0 or terms.terms.min() < 0:  # no shares
         return ""
     place = int(terms.terms.argmax())
     return f"Layer {terms.names[place]} has {terms.terms[place] / terms.total:.0%} of the curvature along the step."
