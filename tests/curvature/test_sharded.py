@@ -250,8 +250,8 @@ def test_a_sharded_model_has_the_curvature_of_the_whole_one(tmp_path: Path, kind
         assert eigen.converged
         assert np.abs(eigen.eigenvalues - values).max() <= eigen.residuals.max()
         assert any("relative error about" in note for note in eigen.provenance.notes)
-        low, high = found["trace"].interval
-        assert low <= float(dense.trace()) <= high
+        trace = found["trace"]  # one of 2,000 normal values is further off than 3.5 standard errors
+        assert abs(trace.value - float(dense.trace())) <= 3.5 * trace.standard_error + trace.method_error
         density = found["density"]
         smooth = hm.density_estimate(exact, method="exact", width=density.width)
         truth = np.interp(density.grid, smooth.grid, smooth.density)

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def run(
     store: Path = DEFAULT_STORE,
     *,
     data: str | None = None,
-    engine: EngineName = "processes",
+    engine: EngineName | Executor = "processes",
     workers: int | None = None,
     scheduler: str | None = None,
     case: Case | None = None,
@@ -73,6 +74,10 @@ def run(
     progress: Progress | None = None,
 ) -> RunSummary:
     """Run the cases of a study that are not stored yet; ``address`` is its name or its "package.module:attribute".
+
+    ``engine`` is a name or any ``concurrent.futures.Executor`` (a process pool, Dask's ``client.get_executor()``, loky,
+    mpi4py's ``MPIPoolExecutor``, ``SubmititExecutor(submitit.AutoExecutor(..))``); ``workers`` is how many cases run on
+    it at a time, by default its own number of workers.
 
     ``case`` runs that one alone (also when it failed before), ``retry_failed`` takes the failed ones again, ``again``
     takes all of them again and replaces their records. ``results`` is a folder of exported results whose cases are not

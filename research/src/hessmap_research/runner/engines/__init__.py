@@ -1,9 +1,10 @@
-"""Who measures the cases of a study: this process, local processes, or a Dask cluster."""
+"""Who measures the cases of a study: this process, local processes, a Dask cluster, or an executor of the caller."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from threading import Event
 from typing import Literal, Protocol
@@ -27,7 +28,7 @@ class Engine(Protocol):
 
 
 def engine_for(
-    name: EngineName,
+    name: EngineName | Executor,
     study: Study,
     address: str,
     models: Path,
@@ -35,7 +36,13 @@ def engine_for(
     scheduler: str | None,
     seconds_of: Callable[[str], float | None],
 ) -> Engine:
-    """The engine of a name. ``address`` is how other processes find the study, ``seconds_of`` predicts a case."""
+    """The engine of a name, or on an executor. ``address`` is how other processes find the study, ``seconds_of``
+    predicts a case."""
+    if isinstance(name, Executor):
+        from hessmap_research.runner.engines.executors import OnExecutor
+
+        require(scheduler is None, "a scheduler belongs to engine dask", "the engine is an executor")
+        return OnExecutor(study, address, name, workers, seconds_of)
     if name not in ENGINES:
         raise unknown_name("engine", name, ENGINES)
     if scheduler is not None and name != "dask":
