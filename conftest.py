@@ -19,11 +19,11 @@ from hypothesis import register_random, settings
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the hypothesis profile: "quick" by default, "long" by ``--hypothesis-profile=long`` (``make test-slow``).
 
-    Every run draws the same examples, unless a seed is given, as by the rows of the matrix. Tests that state a number
-    of examples keep it in both profiles.
+    Every run draws the same examples, unless a seed is given, as by the rows of the matrix. The profile reaches every
+    test: one that needs more or fewer examples states a share of them (tests/example_shares.py).
     """
     is_seeded = config.getoption("--hypothesis-seed", None) is not None
-    for name, max_examples in (("quick", 100), ("long", 1000)):
+    for name, max_examples in (("quick", 40), ("long", 1000)):
         # No deadline: it would make tests depend on the clock.
         settings.register_profile(name, deadline=None, derandomize=not is_seeded, max_examples=max_examples)
     settings.load_profile(config.getoption("--hypothesis-profile", None) or "quick")

@@ -54,6 +54,7 @@ TESTS = {
     f"{LIBRARY}/exact": ["tests/finite_field"],
     f"{LIBRARY}/maps/curvature_map/dense.py": ["tests/map/test_data_ranks.py"],
     f"{LIBRARY}/certificates": ["tests/certificates"],
+    f"{LIBRARY}/applications": ["tests/applications"],
     f"{RESEARCH}/runner": [f"research/tests/studies/test_{name}.py" for name in RUNNER],
 }
 FIRST, PATIENCE = 8, 30.0  # tests that are tried alone first; processor seconds of tests for one fault
@@ -158,14 +159,22 @@ def faults_left(folder: str, given: argparse.Namespace) -> Iterator[tuple[str, s
 
 
 def write(seed: int) -> None:
-    """Counts by folder and survivors; the answer to a survivor is written by hand and kept."""
-    before = json.loads(OUTCOME.read_text())["survivors"] if OUTCOME.exists() else {}
+    """Counts by folder and survivors; the answer to a survivor is written by hand and kept.
+
+    A folder without a fault in this state keeps what is stored of it."""
+    stored_before = json.loads(OUTCOME.read_text()) if OUTCOME.exists() else {"counts": {}, "survivors": {}}
+    before = stored_before["survivors"]
     state = {folder: known_of(folder) for folder in TESTS}
     counts = {
         folder: dict(sorted(Counter(one["outcome"] for one in known.values()).items()))
+        or stored_before["counts"].get(folder, {})
         for folder, known in state.items()
     }
     survivors = {
+        key: one
+        for key, one in before.items()
+        if any(key.startswith(folder) and not known for folder, known in state.items())
+    } | {
         key: {**one, "answer": before.get(key, {}).get("answer", "")}
         for known in state.values()
         for key, one in sorted(known.items())

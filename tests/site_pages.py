@@ -12,7 +12,7 @@ import doctest
 import re
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,4 +178,32 @@ def is_generated(target: Path) -> bool:
     return any(
         target.is_relative_to(docs) and target.relative_to(docs).as_posix().startswith(pages)
         for docs, pages in GENERATED.items()
+    )
+
+
+def page_checks(pages: Sequence[Path]) -> tuple[Callable[..., None], ...]:
+    """The tests of the code of some pages: languages, code, slow code, commands."""
+
+    @pytest.mark.parametrize("path", pages, ids=page_name)
+    def test_every_block_says_its_language(path: Path) -> None:
+        assert [block.place for block in blocks(path) if block.language not in LANGUAGES] == []
+
+    @pytest.mark.parametrize("path", with_python(pages), ids=page_name)
+    def test_the_code_of_the_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run_page([block for block in blocks(path) if not block.is_slow], tmp_path, monkeypatch)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("path", with_slow_python(pages), ids=page_name)
+    def test_the_slow_code_of_the_page_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        run_page(list(blocks(path)), tmp_path, monkeypatch)
+
+    @pytest.mark.parametrize("command", commands(pages))
+    def test_the_program_understands_the_command(command: str) -> None:
+        understood(command)
+
+    return (
+        test_every_block_says_its_language,
+        test_the_code_of_the_page_runs,
+        test_the_slow_code_of_the_page_runs,
+        test_the_program_understands_the_command,
     )

@@ -94,7 +94,7 @@ def test_what_is_stored_is_about_folders_and_files_that_exist() -> None:
     [
         (["theory"], ["src/hessmap/theory"]),
         (
-            ["curvature_map/network.py", "runner"],
+            ["curvature_map/dense.py", "runner"],
             ["src/hessmap/maps/curvature_map/dense.py", "research/src/hessmap_research/runner"],
         ),
         (["src/hessmap/exact/", "exact"], ["src/hessmap/exact"]),

@@ -15,6 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 FILES = sorted(
@@ -57,6 +59,14 @@ def test_hypothesis_has_no_deadline() -> None:
     assert settings().deadline is None
     timed = [str(path) for path in FILES if re.search(r"deadline=(?!None)", path.read_text())]
     assert timed == []
+
+
+def test_the_profile_of_hypothesis_reaches_every_test() -> None:
+    """A number of examples in a test would keep the long profile from it."""
+    stated = [path.name for path in FILES if re.search(r"max_examples=\d", path.read_text())]
+    assert stated == []
+    assert share_of_examples(0.5).max_examples == max(10, settings().max_examples // 2)
+    assert share_of_examples(2).max_examples == 2 * settings().max_examples
 
 
 def waits_of_its_own(source: str) -> Iterator[int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from golden_tables import each, table
 from hessmap.exact import generic_rank
 from hessmap.networks import FullyConnected, Residual, SelfAttention
@@ -106,13 +107,13 @@ def require_agreement(net: SelfAttention | Residual, question: Question, seed: i
         assert agrees, f"{net} {question}: {part} is {exact}, {predicted}"
 
 
-@settings(deadline=None, max_examples=120)
+@share_of_examples(2)
 @given(attention_questions(), st.integers(0, 2**32))
 def test_attention_is_as_predicted(drawn: tuple[SelfAttention, Question], seed: int) -> None:
     require_agreement(*drawn, seed)
 
 
-@settings(deadline=None, max_examples=120)
+@share_of_examples(2)
 @given(residual_questions(), st.integers(0, 2**32))
 def test_residual_networks_are_as_predicted(drawn: tuple[Residual, Question], seed: int) -> None:
     require_agreement(*drawn, seed)
@@ -193,7 +194,7 @@ def test_every_residual_formula_is_seen_to_be_wrong_by_one(
         require_agreement(RESIDUAL[formula], question, seed=0)
 
 
-@settings(deadline=None, max_examples=300)
+@share_of_examples(4)
 @given(attention_questions(largest=10**6) | residual_questions(largest=10**6))
 def test_no_prediction_passes_the_limits(drawn: tuple[SelfAttention | Residual, Question]) -> None:
     net, question = drawn

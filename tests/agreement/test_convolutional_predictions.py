@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.exact import certified_rank, generic_rank
 from hessmap.networks import Convolutional, LocallyConnected
 from hessmap.problem.problem import Problem
@@ -56,13 +57,11 @@ def check(net: Any, loss: str, given: dict[str, int]) -> None:
         assert predicted.allows(found), (part, predicted)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.data(), convolutions(num_hidden=1), losses)
 def test_one_hidden_convolution_of_any_stride_and_channels(data: Any, net: Convolutional, loss: str) -> None:
     check(net, loss, data.draw(data_ranks(net, loss)))
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.data(), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.booleans(), losses)
 def test_networks_on_patches_with_and_without_shared_weights(
     data: Any, patches: int, size: int, filters: int, outputs: int, shared: bool, loss: str
@@ -71,7 +70,6 @@ def test_networks_on_patches_with_and_without_shared_weights(
     check(net, loss, data.draw(data_ranks(net, loss)))
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.data(),
     st.one_of(
@@ -88,7 +86,7 @@ def test_deep_biased_and_padded_convolutions_obey_their_bounds(data: Any, net: C
     check(net, loss, data.draw(data_ranks(net, loss)))
 
 
-@settings(deadline=None, max_examples=25)
+@share_of_examples(0.5)
 @given(
     st.integers(0, 10**6),
     convolutions(num_hidden=1) | convolutions(num_hidden=2, bias=True) | convolutions(num_hidden=2, padded=True),
@@ -109,7 +107,7 @@ def test_relu_networks_obey_their_bounds_on_drawn_data(seed: int, linear: Convol
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=1500)
+@share_of_examples(10)
 @given(st.data(), convolutions(num_hidden=1) | convolutions(num_hidden=2), losses)
 def test_a_thousand_convolutions(data: Any, net: Convolutional, loss: str) -> None:
     check(net, loss, data.draw(data_ranks(net, loss)))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drawn_networks import network_of
@@ -40,7 +40,6 @@ def chains(draw: st.DrawFn) -> FilterChain:
     return FilterChain(tuple(channels), tuple(kernels), (*strides, 1))
 
 
-@settings(deadline=None, max_examples=40)
 @given(chains().filter(lambda chain: chain.num_parameters <= 90), st.integers(0, 2**32))
 def test_law_is_exact_and_bounds_hold_on_generic_networks(chain: FilterChain, seed: int) -> None:
     network = network_of(chain)
@@ -75,7 +74,6 @@ def test_stored_cases(case: dict[str, Any]) -> None:
 
 
 @given(chains())
-@settings(deadline=None, max_examples=100)
 def test_law_is_never_above_the_bound_by_toeplitz_matrices(chain: FilterChain) -> None:
     network = network_of(chain)
     units, parameters = network.widths, network.layer_parameters
@@ -85,7 +83,6 @@ def test_law_is_never_above_the_bound_by_toeplitz_matrices(chain: FilterChain) -
 
 
 @given(chains())
-@settings(deadline=None, max_examples=100)
 def test_one_hidden_layer_is_the_formula_of_its_own_file(chain: FilterChain) -> None:
     network = network_of(FilterChain(chain.channels[:3], chain.kernels[:2], (chain.strides[0], 1)))
     net = convolutional.OneHiddenConvolution(

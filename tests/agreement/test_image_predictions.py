@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
@@ -42,7 +42,6 @@ def images(draw: Any, padded: bool, bias: bool) -> ImageConvolutional:
     return net
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.data(),
     st.booleans().flatmap(lambda padded: st.booleans().flatmap(lambda bias: images(padded, bias))),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import hessmap as hm
+from example_shares import share_of_examples
 from hessmap.exact import certified_data_ranks
 from hessmap.records import PARTS, RankPrediction
 
@@ -42,7 +43,7 @@ def values(prediction: RankPrediction) -> dict[str, int]:
 
 
 @given(question=questions(), seed=st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@share_of_examples(2)
 def test_formulas_equal_the_exact_rank_of_generic_networks(question, seed):
     net, known = question
     found = {part: hm.generic_rank(net, part, seed=seed, **known).value for part in PARTS}
@@ -55,7 +56,6 @@ def test_formulas_equal_the_exact_rank_of_generic_networks(question, seed):
     rank=st.integers(1, 7),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=40, deadline=None)
 def test_formulas_equal_the_certified_rank_of_a_given_linear_network(widths, bias, rank, seed):
     """The data ranks are certified too, in the same arithmetic, so that nothing is assumed of the data."""
     net = hm.FullyConnected(widths, bias=bias)
@@ -82,7 +82,7 @@ def test_formulas_equal_the_certified_rank_of_a_given_linear_network(widths, bia
     data=st.data(),
     seed=st.integers(0, 1000),
 )
-@settings(max_examples=30, deadline=None)
+@share_of_examples(0.5)
 def test_certified_ranks_of_relu_networks_obey_the_bounds(widths, num_samples, activation, data, seed):
     """A bias in any of the layers; the bounds know the number of samples and no rank of the data."""
     biases = data.draw(st.lists(st.booleans(), min_size=len(widths) - 1, max_size=len(widths) - 1))

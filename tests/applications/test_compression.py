@@ -211,6 +211,12 @@ def test_no_change_of_two_layers_improves_a_plan_with_interactions(seed: int) ->
     assert increase(found) <= increase(start)
 
 
+def test_a_change_of_two_layers_may_use_all_of_the_budget() -> None:
+    forms = _Forms(np.array([[0.0, 0.0], [5.0, 0.0]]), np.zeros((2, 2, 2, 2)))
+    sizes = np.array([[1, 2], [1, 2]])
+    assert forms.improved_choice((1, 0), sizes, 3) == (0, 1)  # neither layer alone improves it
+
+
 def test_interactions_never_make_the_predicted_increase_of_the_whole_larger() -> None:
     problem = quadratic_problem()
     together = hm.compression_plan(problem, (2, 3, 4), 3)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -34,7 +34,6 @@ def by_indices(inputs: Tensor, weight: Tensor, indices: np.ndarray) -> Tensor:
     return torch.einsum("ngtf,gof->ngot", met, weight.reshape(groups, len(weight) // groups, -1)).flatten(1, 2)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     num_axes=st.integers(1, 3),
     groups=st.integers(1, 3),

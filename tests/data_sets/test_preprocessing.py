@@ -5,9 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.datasets import (
     Data,
     class_subset,
@@ -49,7 +50,7 @@ def area_mean(image, side):
     ]
 
 
-@settings(deadline=None, max_examples=30)
+@share_of_examples(0.5)
 @given(st.integers(2, 9), st.integers(2, 9), st.data())
 def test_downscaling_is_the_correctly_rounded_mean_over_the_covered_area(height, width, data):
     side = data.draw(st.integers(1, min(height, width)))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from flint import fmpq, fmpq_mat
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.datasets import dyadic, gaussian, gaussian_mixture, linear_teacher
@@ -15,7 +15,6 @@ def rational_rank(matrix):
     return fmpq_mat(rows).rank()
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(2, 9), st.integers(1, 9), st.booleans(), st.integers(1, 5), st.data())
 def test_dyadic_data_have_exactly_the_rank_asked_for(num_samples, dim, is_centred, bits, data):
     rank = data.draw(st.integers(1, min(num_samples - is_centred, dim)))

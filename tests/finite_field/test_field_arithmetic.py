@@ -8,9 +8,10 @@ from fractions import Fraction
 import flint
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.exact import rank as rank_module
 from hessmap.exact.field import (
@@ -108,7 +109,7 @@ numbers = st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=True)
 
 
 @given(st.lists(numbers, min_size=1, max_size=8))
-@settings(deadline=None, max_examples=200)
+@share_of_examples(2)
 def test_every_float_maps_to_its_fraction(values: list[float]) -> None:
     array = np.array(values)
     found = from_floats(LARGEST, array)
@@ -133,7 +134,6 @@ matrices = st.lists(dyadic, min_size=6, max_size=6).map(lambda values: np.array(
 
 
 @given(matrices, matrices, matrices)
-@settings(deadline=None, max_examples=60)
 def test_heights_bound_the_numbers_and_residues_follow_them(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
     fields = [from_floats(LARGEST, value) for value in (a, b, c)]
     fractions = [np.array([[Fraction(x) for x in row] for row in value]) for value in (a, b, c)]

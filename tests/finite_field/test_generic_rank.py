@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from golden_tables import each, table
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
 from hessmap.exact import certified_rank, generic_rank
@@ -88,7 +89,7 @@ def test_numbers_that_can_be_checked_by_hand(
     st.sampled_from(PARTS),
     st.integers(0, 2**32),
 )
-@settings(deadline=None, max_examples=25)
+@share_of_examples(0.5)
 def test_every_seed_gives_the_same_rank(widths: list[int], bias: bool, loss: str, part: Part, seed: int) -> None:
     net = FullyConnected(widths, bias=bias)
     found = generic_rank(net, part, loss, seed=seed)

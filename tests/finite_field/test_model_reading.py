@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -127,7 +127,6 @@ def test_outputs_that_cancel_to_rounding_are_still_those_of_the_model() -> None:
         require_outputs(chain, inputs.numpy(), outputs[:, :0], np.finfo(float).eps, "")
 
 
-@settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_a_pool_of_any_options_computes_what_torch_computes(data: st.DataObject) -> None:
     num_axes = data.draw(st.integers(1, 3))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from integer_networks import naive_hessians
 from torch import Tensor, nn
@@ -48,7 +48,6 @@ def fraction_patterns(model: nn.Sequential, sample: Tensor) -> list[list[int]]:
     st.lists(st.integers(-2, 2), min_size=8, max_size=8),
     st.sampled_from([1.0, 0.1, 1e-200, 1e100]),
 )
-@settings(deadline=None, max_examples=80)
 def test_signs_and_maxima_of_small_integer_networks_with_many_ties(
     first: list[int], second: list[int], data: list[int], scale: float
 ) -> None:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.exact.activation_patterns import signs
@@ -121,7 +121,6 @@ small = st.integers(-3, 3).map(float)
     st.lists(small, min_size=8, max_size=8),
     st.sampled_from([Identity(), LeakyRelu(), LeakyRelu(0.1), Polynomial((0, 1, 0.1))]),
 )
-@settings(deadline=None, max_examples=80)
 def test_signs_of_small_integer_networks_with_many_ties(
     first: list[float], second: list[float], data: list[float], activation: ExactActivation
 ) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
 import hessmap as hm
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork
 from hessmap.functions import JacobianGram, NetworkFunction, jacobian_chunks
 from hessmap.theory import functions
@@ -107,7 +108,7 @@ def test_a_hook_that_changes_a_layer_sends_the_jacobians_to_autograd():
     assert hm.function_rank(model, inputs).method == "vjp"
 
 
-@settings(max_examples=12, deadline=None)
+@share_of_examples(0.25)
 @given(st.integers(0, 1000), st.integers(1, 4), st.sampled_from(["identity", "relu", "leaky_relu"]))
 @example(seed=0, width=4, activation="relu")
 def test_numerical_and_certified_ranks_agree_and_stay_within_the_narrowest_width(seed, width, activation):
@@ -139,7 +140,7 @@ def test_max_pools_are_certified_too():
     assert found.value == 3
 
 
-@settings(max_examples=25, deadline=None)
+@share_of_examples(0.5)
 @given(st.integers(0, 1000), st.lists(st.integers(1, 5), min_size=2, max_size=9), st.floats(0.05, 3.0))
 def test_the_quasi_norm_of_the_jacobian_never_exceeds_the_norm_of_the_weights(seed, widths, scale):
     model = hm.FullyConnected(tuple(widths), activation="leaky_relu", bias=True).build(seed=seed)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -107,7 +107,6 @@ def integer_network(generator: np.random.Generator, widths: list[int], slope: fl
     return nn.Sequential(*layers[:-1])
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     widths=st.lists(st.integers(1, 4), min_size=3, max_size=5),

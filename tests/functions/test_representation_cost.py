@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import hessmap as hm
+from example_shares import share_of_examples
 from hessmap.records import RepresentationCost
 from hessmap.theory import functions
 
@@ -18,7 +19,7 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@settings(deadline=None, max_examples=25)
+@share_of_examples(0.5)
 @given(
     seed=st.integers(0, 1000),
     widths=st.lists(st.integers(1, 6), min_size=2, max_size=5),
@@ -139,7 +140,7 @@ def test_a_zero_weight_is_said_and_not_stumbled_over():
     )
 
 
-@settings(deadline=None, max_examples=15)
+@share_of_examples(0.25)
 @given(seed=st.integers(0, 1000), depth=st.integers(2, 6), scale=st.floats(0.05, 2.0))
 def test_depths_are_claimed_only_above_the_networks_own(seed, depth, scale):
     """Narrow networks with small weights have a negative constant: k L + C is no cost at smaller depths."""

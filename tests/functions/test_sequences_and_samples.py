@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
@@ -182,7 +182,6 @@ def test_all_layers_limited_by_samples_leave_no_bottleneck():
     assert hm.maps.functions.bottleneck_view(wide_network(), drawn(200, 4)).limited_by_samples == ()
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     ratios=st.lists(st.floats(1e-14, 1.0), min_size=0, max_size=8),
     tolerance=st.sampled_from([1e-12, 1e-3, 0.1, 0.3, 0.9]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -79,7 +79,6 @@ def test_no_inputs_have_no_rank() -> None:
     assert values(drawn_problem(torch.zeros(4, 3, dtype=torch.float64))) == [0, 0, 0, 1]
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_measured_ranks_are_the_certified_ones(data: st.DataObject) -> None:
     num_samples, width = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 5))

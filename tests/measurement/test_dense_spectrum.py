@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput, TooLarge
 from hessmap.linalg.norms import asymmetry
 from hessmap.linalg.operator import DenseOperator
@@ -165,7 +166,7 @@ def test_a_spectrum_survives_json() -> None:
     assert Spectrum.from_json(found.to_json()) == found
 
 
-@settings(deadline=None, max_examples=30)
+@share_of_examples(0.5)
 @given(size=st.integers(1, 12), seed=st.integers(0, 10**6), shift=st.integers(-5, 5))
 def test_adding_a_multiple_of_the_identity_moves_every_eigenvalue(size: int, seed: int, shift: int) -> None:
     noise = np.random.default_rng(seed).standard_normal((size, size))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
@@ -191,7 +191,6 @@ def test_a_rank_survives_json_with_its_infinite_gap() -> None:
     assert RankMeasurement.from_json(found.to_json()) == found
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     size=st.integers(1, 15),
     rank=st.integers(0, 15),

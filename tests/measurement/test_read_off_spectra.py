@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.measurement import effective_dimension, reconstruction_error, spectrum, subspace_overlap
 from hessmap.records import EffectiveDimension, ReconstructionErrors, Record, Spectrum, SubspaceOverlap
@@ -98,7 +99,7 @@ def test_partial_spectra_are_refused() -> None:
         reconstruction_error(top)
 
 
-@settings(deadline=None, max_examples=30)
+@share_of_examples(0.5)
 @given(size=st.integers(1, 12), share=st.floats(0, 1), seed=st.integers(0, 10**6))
 def test_overlap_is_the_mean_squared_cosine_of_the_canonical_angles(size: int, share: float, seed: int) -> None:
     count = max(1, round(share * size))

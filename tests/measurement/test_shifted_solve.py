@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.linalg.operator import DenseOperator
 from hessmap.measurement import krylov_solve, solve
@@ -83,7 +84,7 @@ def test_a_solution_survives_json() -> None:
     assert LinearSolution.from_json(found.to_json()) == found
 
 
-@settings(deadline=None, max_examples=30)
+@share_of_examples(0.5)
 @given(size=st.integers(1, 10), seed=st.integers(0, 10**6), shift=st.sampled_from([3.3, -3.3, 100.0]))
 def test_the_solution_applied_to_the_matrix_gives_the_right_hand_side(size: int, seed: int, shift: float) -> None:
     generator = np.random.default_rng(seed)

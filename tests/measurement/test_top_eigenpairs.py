@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput, UnknownName
@@ -245,7 +245,6 @@ def test_the_same_seed_gives_the_same_pairs_and_the_record_survives_json() -> No
     assert Record.from_json(first.to_json()) == first
 
 
-@settings(deadline=None, max_examples=100)
 @given(data=st.data())
 def test_any_spectrum_is_found(data: st.DataObject) -> None:
     size = data.draw(st.integers(2, 60))

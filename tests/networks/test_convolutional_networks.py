@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
 import hessmap as hm
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.networks import (
     ACTIVATIONS,
@@ -48,7 +49,7 @@ local_networks = st.builds(
 networks = convolutional_networks() | local_networks
 
 
-@settings(deadline=None, max_examples=120)
+@share_of_examples(2)
 @given(networks)
 def test_a_network_counts_its_parameters_reads_its_text_and_is_described_back(net):
     model = net.build()
@@ -65,7 +66,6 @@ def test_a_network_counts_its_parameters_reads_its_text_and_is_described_back(ne
     assert hash(net) == hash(parse_network(str(net)))
 
 
-@settings(deadline=None, max_examples=40)
 @given(convolutional_networks())
 def test_lengths_are_those_that_torch_gives(net):
     values = torch.zeros(1, net.input_dim, dtype=torch.float64)

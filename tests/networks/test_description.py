@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -19,7 +19,6 @@ networks = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=80)
 @given(networks, st.data(), st.sampled_from([torch.float32, torch.float64]))
 def test_describing_a_built_network_gives_the_network(net, data, dtype):
     biases = data.draw(st.lists(st.booleans(), min_size=net.num_layers, max_size=net.num_layers))

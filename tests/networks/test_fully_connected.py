@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.networks import ACTIVATIONS, INITIALISATIONS, FullyConnected, Polynomial, activation_module
 
@@ -28,7 +29,6 @@ def networks_with_biases(draw):
     return replace(net, bias=draw(st.lists(st.booleans(), min_size=net.num_layers, max_size=net.num_layers)))
 
 
-@settings(deadline=None, max_examples=60)
 @given(networks | networks_with_biases())
 def test_number_of_parameters_is_that_of_the_built_model(net):
     model = net.build()
@@ -36,7 +36,7 @@ def test_number_of_parameters_is_that_of_the_built_model(net):
     assert len(list(model)) == 2 * net.num_layers - 1
 
 
-@settings(deadline=None, max_examples=200)
+@share_of_examples(2)
 @given(networks | networks_with_biases())
 def test_a_network_reads_back_from_its_own_text(net):
     assert FullyConnected.parse(str(net)) == net
@@ -138,7 +138,6 @@ def test_polynomials_drop_zeros_of_highest_order():
     assert str(Polynomial((-0.0, 1, 0.1))) == "polynomial(0,1,0.1)"
 
 
-@settings(deadline=None, max_examples=60)
 @given(polynomials, st.floats(-3, 3))
 def test_the_polynomial_module_is_numpys_polynomial(polynomial, point):
     value = activation_module(polynomial)(torch.tensor(point, dtype=torch.float64))

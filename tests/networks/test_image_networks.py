@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -33,7 +33,6 @@ def image_networks(draw: Any) -> ImageConvolutional:
     return ImageConvolutional(size, channels, kernels, strides, draw(st.integers(1, 4)), bias, activation, paddings)
 
 
-@settings(deadline=None, max_examples=60)
 @given(image_networks())
 def test_a_network_counts_its_units_and_parameters_and_reads_its_text(net: ImageConvolutional) -> None:
     model = net.build(seed=1)

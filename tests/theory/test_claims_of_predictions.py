@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from counted_work import num_lines
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected
 from hessmap.records import PARTS, RankPrediction, RankValue
@@ -96,7 +97,7 @@ def checked(prediction: RankPrediction, net: Any, asked: dict[str, Any]) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@share_of_examples(2)
 def test_no_claim_passes_the_limits_and_every_kind_of_truth_is_what_was_asked_for(kind: Any, data: Any) -> None:
     net = data.draw(networks(data.draw(st.sampled_from([4, 9, 60]))))
     asked = data.draw(questions(net))
@@ -122,7 +123,7 @@ def test_no_claim_passes_the_limits_and_every_kind_of_truth_is_what_was_asked_fo
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@share_of_examples(2)
 def test_theorems_are_never_below_what_is_exact_or_conjectured(data: Any) -> None:
     net = replace(data.draw(networks(9)), activation="identity")
     asked = data.draw(questions(net))
@@ -266,7 +267,6 @@ def test_large_networks_take_little_work_and_memory(net: Any, kind: Any) -> None
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_the_work_does_not_grow_with_the_sizes(data: Any) -> None:
     """Five convolutions are cut at every pair of vertices: 10,000 lines for sizes of 6, 16,000 for 10^4 and 10^6."""
     net = data.draw(networks(10**6))

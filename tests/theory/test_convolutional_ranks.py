@@ -1,7 +1,7 @@
 """One convolution and one dense layer: every formula against the exact oracle."""
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from patch_oracle import convolution, generic_ranks
 
@@ -52,7 +52,6 @@ def effective(integers, loss):
 
 
 @given(small_convolutions(), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
 def test_all_three_ranks_equal_the_exact_ranks(case, seed):
     integers, loss = case
     net = effective(integers, loss)
@@ -85,7 +84,6 @@ def test_the_bound_for_inputs_of_low_rank_is_no_equality():
 
 
 @given(small_convolutions(), st.data())
-@settings(max_examples=60, deadline=None)
 def test_low_ranks_of_inputs_and_residual_obey_the_bounds_and_leave_the_functional_rank_exact(case, data):
     integers, loss = case
     net = effective(integers, loss)
@@ -99,7 +97,6 @@ def test_low_ranks_of_inputs_and_residual_obey_the_bounds_and_leave_the_function
 
 
 @given(small_convolutions(), st.data())
-@settings(max_examples=60, deadline=None)
 def test_residuals_of_low_rank_have_the_exact_loss_rank_where_it_is_known(case, data):
     integers, loss = case
     net = effective(integers, loss)

@@ -4,7 +4,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exact_oracle import (
@@ -16,6 +16,7 @@ from exact_oracle import (
     random_matrix,
     rank,
 )
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory.convolutional import deep_bounds as deep_convolutional
 
@@ -66,7 +67,7 @@ def small_deep_convolutions(draw):
 
 
 @given(small_deep_convolutions(), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@share_of_examples(0.5)
 def test_every_bound_holds_and_the_columns_add_up(case, seed):
     length, channels, kernels, strides, outputs = case
     sizes, parameters = deep_convolutional.convolutional_sizes(length, channels, kernels, outputs, strides)

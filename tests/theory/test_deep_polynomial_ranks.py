@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from golden_tables import each
@@ -47,7 +47,6 @@ def test_stored_ranks_of_deep_networks_come_out(case: dict[str, Any]) -> None:
 
 
 @given(st.integers(2, 4), st.booleans(), *[st.integers(1, 7)] * 3)
-@settings(max_examples=60, deadline=None)
 def test_the_smallest_bound_is_the_exact_rank(degree: int, is_monomial: bool, n0: int, n1: int, n2: int) -> None:
     lower = [0] * degree if is_monomial else [0, *[2, -3, 5][: degree - 1]]
     activation = Polynomial((*lower, 1))

@@ -8,11 +8,12 @@ from itertools import pairwise
 from itertools import product as product_of
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polarised_oracle import Data, ranks
 
 from exact_oracle import Matrix, product, random_matrix, rank
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.products import (
@@ -92,7 +93,6 @@ def _hidden(weights: list[Matrix], randomness: random.Random) -> list[Matrix]:
 
 
 @given(networks(), st.data())
-@settings(max_examples=80, deadline=None)
 def test_the_three_ranks_of_any_weights_follow_from_the_ranks_of_their_products(
     weights: list[Matrix], data: st.DataObject
 ) -> None:
@@ -107,7 +107,7 @@ def test_the_three_ranks_of_any_weights_follow_from_the_ranks_of_their_products(
 
 
 @given(st.lists(st.integers(1, 7), min_size=2, max_size=7), st.data())
-@settings(max_examples=300, deadline=None)
+@share_of_examples(4)
 def test_generic_weights_give_the_formulas_of_linear_networks(widths: list[int], data: st.DataObject) -> None:
     input_rank = data.draw(st.integers(0, widths[0]))
     outputs = data.draw(st.integers(0, widths[-1]))

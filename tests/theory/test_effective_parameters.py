@@ -6,10 +6,11 @@ from math import comb
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polynomial_oracle import exact_rank
 
+from example_shares import share_of_examples
 from golden_tables import each
 from hessmap.errors import InvalidInput, UnknownName, UnsupportedNetwork
 from hessmap.networks import Polynomial
@@ -80,7 +81,7 @@ def polynomial_networks(draw: st.DrawFn) -> tuple[int, int, tuple[int, ...], str
 
 
 @given(polynomial_networks())
-@settings(max_examples=150, deadline=None)
+@share_of_examples(2)
 def test_every_polynomial_has_the_rank_that_the_formula_gives(network: tuple[int, int, tuple[int, ...], str]) -> None:
     inputs, hidden, coefficients, bias = network
     count = effective_parameters(inputs, hidden, Polynomial(coefficients), bias)  # type: ignore[arg-type]

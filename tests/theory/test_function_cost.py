@@ -6,9 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from example_shares import share_of_examples
 from golden_tables import each, table
 from hessmap.errors import InvalidInput
 from hessmap.theory import functions
@@ -133,7 +134,6 @@ def test_the_kernel_ridge_jacobian_is_the_slope_of_the_predictor(kernel):
     assert fit.jacobian(point) == pytest.approx(slopes.T, abs=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.lists(st.integers(1, 5), min_size=2, max_size=7))
 def test_no_factors_are_cheaper_than_the_closed_form(seed, scale, widths):
     generator = np.random.default_rng(seed)
@@ -153,7 +153,7 @@ def test_the_shortest_path_is_that_of_all_orders():
     assert 0.5 * wanted <= tree.value <= wanted
 
 
-@settings(max_examples=15, deadline=None)
+@share_of_examples(0.25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3))
 def test_a_built_rank_one_interpolator_fits_and_pays_at_least_the_bound(seed, outputs):
     generator = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ def test_a_built_rank_one_interpolator_fits_and_pays_at_least_the_bound(seed, ou
     assert all(bound.squared_norm(depth) <= depth + constant for depth in (3, 5, 20))
 
 
-@settings(max_examples=15, deadline=None)
+@share_of_examples(0.25)
 @given(st.integers(0, 2**32 - 1), st.integers(5, 12))
 def test_a_deepened_network_is_the_same_function_within_the_promised_cost(seed, depth):
     generator = np.random.default_rng(seed)

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from numpy.typing import ArrayLike
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory import layers
 
@@ -26,7 +27,7 @@ def orthonormal(rng: np.random.Generator, size: int, count: int) -> np.ndarray:
     return np.linalg.qr(rng.standard_normal((size, count)))[0]
 
 
-@settings(deadline=None, max_examples=30)
+@share_of_examples(0.5)
 @given(seed=seeds, classes=st.integers(2, 6), width=st.integers(6, 12))
 def test_logit_subspace_is_the_range_of_the_output_factor(seed: int, classes: int, width: int) -> None:
     rng = np.random.default_rng(seed)
@@ -43,7 +44,7 @@ def test_logit_subspace_is_the_range_of_the_output_factor(seed: int, classes: in
     assert_allclose(rows @ (rows.T @ printed), printed, atol=1e-11)
 
 
-@settings(deadline=None, max_examples=20)
+@share_of_examples(0.5)
 @given(seed=seeds, depth=st.integers(0, 3))
 def test_weighted_products_multiply_in_order_of_execution(seed: int, depth: int) -> None:
     rng = np.random.default_rng(seed)
@@ -81,7 +82,7 @@ def test_mean_squared_activity_tends_to_its_limit() -> None:
     assert np.square(found).mean() == pytest.approx(layers.mean_squared_activity_limit(), abs=0.005)
 
 
-@settings(deadline=None, max_examples=10)
+@share_of_examples(0.25)
 @given(seed=seeds)
 def test_output_factor_limit_is_the_mean_over_independent_activities(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -125,7 +126,7 @@ def test_corrected_limit_explains_a_wide_network_and_the_printed_one_does_not() 
     assert abs(printed - layers.printed_subspace_overlap_limit()) < 0.06
 
 
-@settings(deadline=None, max_examples=20)
+@share_of_examples(0.5)
 @given(seed=seeds)
 def test_predicted_overlap_is_that_of_the_kronecker_products(seed: int) -> None:
     rng = np.random.default_rng(seed)

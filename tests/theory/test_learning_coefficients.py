@@ -7,7 +7,7 @@ from fractions import Fraction
 from itertools import pairwise, permutations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from learning_oracles import (
     by_chains,
@@ -20,6 +20,7 @@ from learning_oracles import (
 )
 
 import hessmap as hm
+from example_shares import share_of_examples
 from golden_tables import each, table
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.records import LearningCoefficient, Record
@@ -69,7 +70,7 @@ def test_two_layers_have_the_four_cases_of_reduced_rank_regression():
 
 
 @given(SETTINGS)
-@settings(max_examples=200, deadline=None)
+@share_of_examples(2)
 def test_a_network_and_its_transpose_agree_and_neither_exceeds_half_the_parameters_or_the_generic_rank(setting):
     widths, rank = setting
     found = linear_learning_coefficient(widths, rank)
@@ -80,7 +81,7 @@ def test_a_network_and_its_transpose_agree_and_neither_exceeds_half_the_paramete
 
 
 @given(SETTINGS, st.data())
-@settings(max_examples=200, deadline=None)
+@share_of_examples(2)
 def test_it_never_falls_with_a_width_or_with_the_rank_of_the_truth(setting, data):
     widths, rank = setting
     value = linear_learning_coefficient(widths, rank).value

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gammaincinv
 
@@ -89,7 +89,6 @@ def test_draws_follow_the_law_and_repeat_with_the_seed(law: SpectralLaw) -> None
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.floats(0.01, 12))
-@settings(max_examples=40, deadline=None)
 def test_the_averaged_law_is_the_mean_of_the_laws_of_its_teachers(inputs: int, hidden: int, x: float) -> None:
     law = LinearSpectrumLaw(inputs, hidden)
     probabilities = (np.arange(4000) + 0.5) / 4000

@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exact_oracle import columns_of, rank
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 from rank_settings import architectures, settings_with_ranks
@@ -17,7 +18,7 @@ def num_parameters(widths):
 
 
 @given(settings_with_ranks(bias=False))
-@settings(max_examples=300, deadline=None)
+@share_of_examples(4)
 def test_all_three_ranks_equal_the_exact_ranks(setting):
     predicted = linear.hessian_ranks(
         setting.widths,
@@ -29,7 +30,6 @@ def test_all_three_ranks_equal_the_exact_ranks(setting):
 
 
 @given(settings_with_ranks(bias=False))
-@settings(max_examples=60, deadline=None)
 def test_block_columns_of_the_functional_hessian_have_the_predicted_ranks_and_add_up(setting):
     found = setting.hessians()
     columns = [rank(columns_of(found.functional, *ends)) for ends in pairwise(found.layer_starts)]
@@ -44,7 +44,6 @@ def test_block_columns_of_the_functional_hessian_have_the_predicted_ranks_and_ad
 
 
 @given(settings_with_ranks(bias=False, generic_residual=True))
-@settings(max_examples=60, deadline=None)
 def test_kernel_splits_over_layers_with_the_predicted_dimensions(setting):
     found = setting.hessians()
     kernels = [end - start - rank(columns_of(found.loss, start, end)) for start, end in pairwise(found.layer_starts)]

@@ -3,10 +3,11 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exact_oracle import columns_of, generic_hessians, rank
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 from rank_settings import architectures, settings_with_ranks
@@ -17,7 +18,7 @@ def num_parameters(widths):
 
 
 @given(settings_with_ranks(bias=True))
-@settings(max_examples=400, deadline=None)
+@share_of_examples(4)
 def test_all_three_ranks_equal_the_exact_ranks(setting):
     predicted = linear.hessian_ranks(
         setting.widths,
@@ -43,7 +44,6 @@ def test_the_same_bottleneck_earlier_leaves_more_rank():
 
 
 @given(settings_with_ranks(bias=True, generic_residual=True))
-@settings(max_examples=60, deadline=None)
 def test_kernel_splits_over_layers_with_the_predicted_dimensions(setting):
     found = setting.hessians()
     kernels = [end - start - rank(columns_of(found.loss, start, end)) for start, end in pairwise(found.layer_starts)]

@@ -1,7 +1,7 @@
 """Locally connected layers, with own and with shared filters: formulas against the exact oracle."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from patch_oracle import generic_ranks, locally_connected
 
@@ -18,21 +18,18 @@ def with_fewer_outputs(integers, loss):
 
 
 @given(small, st.sampled_from(["squared", "log_cosh"]), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
 def test_own_filters_have_the_exact_generic_ranks(integers, loss, seed):
     predicted = locally_connected_ranks(*with_fewer_outputs(integers, loss))
     assert predicted == generic_ranks(locally_connected(*integers, shared=False), seed, loss)
 
 
 @given(small, st.sampled_from(["squared", "log_cosh"]), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
 def test_shared_filters_have_the_exact_generic_ranks(integers, loss, seed):
     predicted = shared_weights_ranks(*with_fewer_outputs(integers, loss))
     assert predicted == generic_ranks(locally_connected(*integers, shared=True), seed, loss)
 
 
 @given(small.filter(lambda integers: integers[3] > 1), st.booleans(), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
 def test_cross_entropy_sees_one_output_less(integers, shared, seed):
     formula = shared_weights_ranks if shared else locally_connected_ranks
     predicted = formula(*with_fewer_outputs(integers, "cross_entropy"))
@@ -40,7 +37,6 @@ def test_cross_entropy_sees_one_output_less(integers, shared, seed):
 
 
 @given(small, st.data())
-@settings(max_examples=40, deadline=None)
 def test_low_residual_ranks_give_the_exact_ranks(integers, data):
     patches, patch_size, _, outputs = integers
     rank = data.draw(st.integers(0, min(patches * patch_size, outputs)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
@@ -27,7 +27,6 @@ def small_networks(draw: st.DrawFn) -> tuple[Convolutional, int, int]:
     return net, rank, draw(st.integers(1, min(rank, net.outputs)))
 
 
-@settings(max_examples=40, deadline=None)
 @given(small_networks())
 def test_no_exact_rank_is_above_the_sum_of_the_columns(drawn: tuple[Convolutional, int, int]) -> None:
     net, rank, residual = drawn

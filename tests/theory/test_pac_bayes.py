@@ -8,7 +8,7 @@ from math import exp, inf, isclose, log, nextafter, pi, sqrt
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import binom, norm
@@ -42,7 +42,6 @@ def exact_kl(q: float, p: float) -> Decimal:
         return heads + tails
 
 
-@settings(deadline=None, max_examples=60)
 @given(RATES, DIVERGENCES)
 def test_inverse_is_never_below_the_exact_value_and_two_floats_before_is(q: float, c: float) -> None:
     p = binary_kl_inverse(q, c)
@@ -54,7 +53,6 @@ def test_inverse_is_never_below_the_exact_value_and_two_floats_before_is(q: floa
         assert before <= q or exact_kl(q, before) < Decimal(c)
 
 
-@settings(deadline=None, max_examples=60)
 @given(RATES, RATES, DIVERGENCES, DIVERGENCES)
 def test_inverse_is_monotone_in_both_arguments(q: float, r: float, c: float, d: float) -> None:
     assert binary_kl_inverse(min(q, r), min(c, d)) <= binary_kl_inverse(max(q, r), max(c, d))
@@ -80,7 +78,6 @@ def test_pinskers_gap_is_never_below_the_difference(q: float, p: float) -> None:
     assert abs(p - q) <= sqrt(binary_kl(q, p) / 2) * (1 + 1e-12) + 1e-7
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.floats(0.001, 0.9), st.floats(0.001, 1.0))
 def test_error_per_divergence_keeps_the_bound_where_it_is(q: float, c: float) -> None:
     step = 1e-6 * min(c, q, 1 - q)
@@ -91,7 +88,6 @@ def test_error_per_divergence_keeps_the_bound_where_it_is(q: float, c: float) ->
     assert abs(moved) <= 1e-3 * alone + 1e-15
 
 
-@settings(deadline=None)
 @given(st.floats(1e-9, 1 - 1e-9), st.floats(1e-15, 100))
 @example(1 - 1e-9, 30.0)  # p is 1 to rounding
 def test_error_per_divergence_is_never_above_the_slope_of_pinskers_gap(q: float, c: float) -> None:
@@ -139,7 +135,6 @@ def test_gaussian_divergence_of_nearly_equal_laws_keeps_its_digits() -> None:
     assert isclose(gaussian_kl(0.0, variances, 1.0), 0.25 * 1000 * 1e-14, rel_tol=1e-2)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     st.floats(0, 1e3),
     st.lists(st.one_of(st.floats(1e-12, 1e3), st.floats(0.99, 1.01)), min_size=1, max_size=30),
@@ -278,7 +273,6 @@ def assert_rounded_up(found: float, exact: mpmath.mpf, slack: float = 1e-13) -> 
     assert exact <= found <= exact * (1 + slack) + slack * 1e-3
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.floats(0, 1e6), st.integers(2, 10**9), st.integers(1, 10**6), st.floats(1e-12, 0.49))
 def test_complexity_is_never_rounded_down(kl: float, num_samples: int, index: int, delta: float) -> None:
     terms = mpmath.mpf(kl) + 2 * mpmath.log(index) + mpmath.log(mpmath.pi**2 * num_samples / (6 * mpmath.mpf(delta)))
@@ -286,7 +280,6 @@ def test_complexity_is_never_rounded_down(kl: float, num_samples: int, index: in
     assert_rounded_up(complexity(kl, num_samples, index, delta), terms / (num_samples - 1))
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(1e-9, 0.49), st.integers(1, 100))
 @example(123, 0.9999999999999999, 0.25, 100)  # 1e-94 from 1
 def test_bounds_on_the_sampled_error_are_rounded_apart(count: int, share: float, delta: float, each: int) -> None:
@@ -309,7 +302,6 @@ def test_confidence_is_never_rounded_up(delta: float, other: float) -> None:
     assert exact * (1 - mpmath.mpf(2) ** -51) <= found <= exact
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     st.floats(0, 1e3),
     st.lists(st.one_of(st.floats(1e-12, 1e3), st.floats(0.99, 1.01)), min_size=1, max_size=30),

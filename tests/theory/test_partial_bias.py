@@ -8,11 +8,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polarised_oracle import Data, random_data, ranks
 
 from exact_oracle import Matrix, random_matrix
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory.fully_connected import linear
 
@@ -56,7 +57,6 @@ def predicted(network: Network, **residual: Any) -> tuple[int, int, int]:
 
 
 @given(networks(), st.sampled_from(KINDS), st.integers(0, 2**32))
-@settings(max_examples=80, deadline=None)
 def test_the_three_ranks_agree_with_the_oracle_for_every_kind_of_residual(
     network: Network, kind: str, seed: int
 ) -> None:
@@ -75,7 +75,6 @@ def test_the_three_ranks_agree_with_the_oracle_for_every_kind_of_residual(
 
 
 @given(networks(), st.sampled_from(KINDS), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
 def test_the_functional_rank_is_below_that_of_a_network_that_carries_the_constant(
     network: Network, kind: str, seed: int
 ) -> None:
@@ -94,7 +93,6 @@ def test_the_functional_rank_is_below_that_of_a_network_that_carries_the_constan
 
 
 @given(networks(max_width=7, max_layers=6), st.data())
-@settings(max_examples=100, deadline=None)
 def test_what_is_exact_with_bias_is_a_formula_without(network: Network, data: st.DataObject) -> None:
     """Residuals of zero mean, and a bias in the last layer alone: the theorems of research/docs/conjectures.md."""
     widths, rank, centred = network.widths, network.input_rank, network.centred_input_rank
@@ -116,7 +114,6 @@ def small_integers(draw: random.Random, rows: int, columns: int) -> Matrix:
 
 
 @given(networks(), st.sampled_from(KINDS), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
 def test_the_kernel_is_there_for_all_weights_and_residuals(network: Network, kind: str, seed: int) -> None:
     draw = random.Random(seed)
     weights = [small_integers(draw, after, before) for before, after in pairwise(network.widths)]
@@ -128,7 +125,7 @@ def test_the_kernel_is_there_for_all_weights_and_residuals(network: Network, kin
 
 
 @given(networks(max_width=7, max_layers=6))
-@settings(max_examples=200, deadline=None)
+@share_of_examples(2)
 def test_a_generic_residual_leaves_the_explicit_kernel_alone(network: Network) -> None:
     known = {"biased_layers": network.biased_layers, "centred_input_rank": network.centred_input_rank}
     bound = linear.loss_upper_bound(network.widths, network.input_rank, **known)
@@ -162,7 +159,7 @@ def with_all_biases(widths: tuple[int, ...], rc: int, t: int, mean_is_zero: bool
 
 
 @given(networks(max_width=7, max_layers=6), st.data())
-@settings(max_examples=200, deadline=None)
+@share_of_examples(2)
 def test_without_bias_it_is_the_closed_form_of_linear_networks(network: Network, data: st.DataObject) -> None:
     widths, rank = network.widths, network.input_rank
     residual_rank = data.draw(st.integers(0, min(rank, widths[-1])))
@@ -171,7 +168,7 @@ def test_without_bias_it_is_the_closed_form_of_linear_networks(network: Network,
 
 
 @given(networks(max_width=7, max_layers=6), st.booleans(), st.data())
-@settings(max_examples=200, deadline=None)
+@share_of_examples(2)
 def test_with_all_biases_it_is_the_closed_form_of_linear_networks_with_bias(
     network: Network, mean_is_zero: bool, data: st.DataObject
 ) -> None:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exact_oracle import hessians, random_matrix, rank, trace
@@ -53,7 +53,6 @@ def small_integer_networks(draw, num_hidden, bias=False):
 
 
 @given(small_integer_networks(num_hidden=1))
-@settings(max_examples=80, deadline=None)
 def test_one_hidden_layer_bounds_hold_and_sharpen(case):
     widths, layers, inputs, seed = case
     found = relu_hessians(layers, inputs, seed)
@@ -68,7 +67,6 @@ def test_one_hidden_layer_bounds_hold_and_sharpen(case):
 
 @pytest.mark.parametrize("bias", [False, True])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_functional_rank_of_one_hidden_layer_is_exact(bias, data):
     widths, layers, inputs, seed = data.draw(small_integer_networks(num_hidden=1, bias=bias))
     unit_ranks = [active_rank(inputs, pattern, bias) for pattern in hidden_patterns(layers, inputs)]
@@ -78,7 +76,6 @@ def test_functional_rank_of_one_hidden_layer_is_exact(bias, data):
 
 @pytest.mark.parametrize("bias", [False, True])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_symmetry_bounds_hold_at_any_depth(bias, data):
     num_hidden = data.draw(st.integers(1, 3))
     widths, layers, inputs, seed = data.draw(small_integer_networks(num_hidden=num_hidden, bias=bias))

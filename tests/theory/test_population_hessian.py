@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import erf, ndtr
 from teacher_oracles import polynomial_hessian, sampled_jacobian, tensor_hessian
 
 from counted_work import num_lines
+from example_shares import share_of_examples
 from hessmap.theory.teacher_student import ActivationFunction, TeacherStudent
 from hessmap.theory.teacher_student import two_layers as closed_forms
 
@@ -33,7 +34,6 @@ def _rational_settings(draw: Any) -> tuple[TeacherStudent, Any, list[Fraction]]:
     return student, student.from_vector(np.array(values, dtype=object)), coefficients
 
 
-@settings(deadline=None, max_examples=40)
 @given(_rational_settings())
 def test_polynomial_hessian_equals_the_network_written_out_as_rationals(
     case: tuple[TeacherStudent, Any, list[Fraction]],
@@ -42,7 +42,7 @@ def test_polynomial_hessian_equals_the_network_written_out_as_rationals(
     assert (student.population_hessian(weights) == polynomial_hessian(weights, coefficients)).all()
 
 
-@settings(deadline=None, max_examples=25)
+@share_of_examples(0.5)
 @given(_rational_settings())
 def test_float_weights_give_the_rational_hessian_to_rounding(
     case: tuple[TeacherStudent, Any, list[Fraction]],

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from teacher_oracles import central_differences
 
+from example_shares import share_of_examples
 from hessmap.theory.teacher_student import TeacherStudent, Weights
 
 _CLOSED = ["identity", (0, 1, 0.5), (0.3, -1, 0.5, 0.2), "erf", "relu", "leaky_relu"]
@@ -78,7 +79,7 @@ def test_loss_gradient_and_functional_part_vanish_at_the_teacher(activation: Any
     assert (student.population_hessian(weights) == student.outer_product_hessian(weights)).all()
 
 
-@settings(deadline=None, max_examples=15)
+@share_of_examples(0.25)
 @given(st.lists(st.fractions(-2, 2, max_denominator=3), min_size=18, max_size=18))
 def test_polynomial_student_of_a_polynomial_teacher_is_exact(values: list[Fraction]) -> None:
     """A quadratic function along a line: three losses give slope and curvature as fractions."""

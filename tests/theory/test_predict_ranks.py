@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from counted_work import num_lines
@@ -27,7 +27,6 @@ def kinds(prediction):
 
 @pytest.mark.parametrize("bias", [False, True])
 @given(data=st.data())
-@settings(max_examples=80, deadline=None)
 def test_given_integers_lead_to_the_exact_ranks(bias, data):
     setting = data.draw(settings_with_ranks(bias=bias))
     prediction = predict_ranks(

@@ -7,10 +7,11 @@ from math import inf, log, nextafter, sqrt
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
+from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
 from hessmap.theory.pac_bayes import (
     PriorGrid,
@@ -36,7 +37,7 @@ def exact_tail(num_errors: int, count: int, p: float) -> mpmath.mpf:
     return mpmath.fsum(mpmath.binomial(count, k) * rate**k * (1 - rate) ** (count - k) for k in range(num_errors + 1))
 
 
-@settings(deadline=None, max_examples=30)
+@share_of_examples(0.5)
 @given(st.integers(1, 60), st.floats(0, 1), st.floats(1e-6, 0.3))
 def test_held_out_bound_is_the_first_float_with_a_small_tail(count: int, share: float, delta: float) -> None:
     num_errors = int(share * count)
@@ -65,7 +66,7 @@ def exact_purse(counts: list[int], m: float) -> mpmath.mpf:
     )
 
 
-@settings(deadline=None, max_examples=25)
+@share_of_examples(0.5)
 @given(st.lists(st.integers(0, 40), min_size=2, max_size=8).filter(any), st.floats(1e-4, 0.9))
 def test_wager_ends_at_the_first_float_that_wins(counts: list[int], delta: float) -> None:
     m = wagered_bound(counts, delta)
@@ -104,7 +105,7 @@ def exact_mixture(q: float, p: float, count: int) -> mpmath.mpf:
     return mpmath.log(mpmath.fsum(terms) / len(terms))
 
 
-@settings(deadline=None, max_examples=25)
+@share_of_examples(0.5)
 @given(st.floats(0, 0.9), st.floats(0.1, 200), st.integers(5, 3000))
 def test_mixture_of_catonis_is_never_below_the_exact_value_and_two_floats_before_is(q, allowance, count) -> None:
     p = catoni_mixture_inverse(q, allowance, count)
@@ -126,7 +127,7 @@ def test_exponential_moments_behind_both_inequalities_are_at_most_one() -> None:
             assert abs(moment - 1) < mpmath.mpf("1e-12")
 
 
-@settings(deadline=None, max_examples=20)
+@share_of_examples(0.5)
 @given(st.floats(0, 0.5), st.floats(0, 500), st.integers(100, 50_000), st.floats(0, 5))
 def test_tightest_bound_is_the_smaller_of_both_with_half_of_delta_each(q, kl, count, cost) -> None:
     delta = 0.025

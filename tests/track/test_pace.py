@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
@@ -35,7 +35,6 @@ def test_the_first_is_due_at_once_and_the_next_when_both_are_paid_for() -> None:
     assert (pace.spent, pace.last_cost) == (1.0, 1.0)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     share=st.floats(0.01, 0.9),
     cost=st.floats(0.01, 3.0),

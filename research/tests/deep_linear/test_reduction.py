@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from linear_networks import drawn
 
@@ -214,7 +214,6 @@ def test_the_error_bound_includes_what_the_kernel_leaves() -> None:
     assert found.eigenvalue_error == pytest.approx(1e-3 * found.norm, rel=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
 @given(widths=st.lists(st.integers(1, 6), min_size=2, max_size=5), seed=st.integers(0, 10**6))
 def test_any_widths_keep_their_spectrum(widths: list[int], seed: int) -> None:
     network = drawn(widths, seed=seed).network

@@ -1,7 +1,7 @@
 """Ranks of the neural tangent kernel against kernels formed in exact arithmetic."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exact_oracle import product, rank, transpose
@@ -20,7 +20,6 @@ def kernels(found):
 
 @pytest.mark.parametrize("bias", [False, True])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_kernels_have_the_predicted_ranks_whatever_the_loss(bias, data):
     setting = data.draw(settings_with_ranks(bias=bias))
     full, traced, single = map(rank, kernels(setting.hessians()))

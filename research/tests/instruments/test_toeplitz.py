@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -51,7 +51,6 @@ def test_matrix_does_what_the_layer_does(module: nn.Module, shape: tuple[int, ..
     assert largest_difference(module, shape) < 1e-12
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_matrix_of_any_convolution_does_what_torch_does(data: st.DataObject) -> None:
     def count(most: int, least: int = 1) -> int:

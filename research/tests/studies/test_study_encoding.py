@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
@@ -22,13 +22,11 @@ SCALARS = st.one_of(st.integers(), FLOATS, st.text(), st.booleans(), st.none())
 CASES = st.dictionaries(st.text(), st.one_of(SCALARS, st.lists(SCALARS, max_size=3).map(tuple)), max_size=5)
 
 
-@settings(max_examples=50, deadline=None)
 @given(CASES)
 def test_a_case_comes_back_from_its_key(case: dict[str, Any]) -> None:
     assert case_of_key(case_key(case)) == case
 
 
-@settings(max_examples=50, deadline=None)
 @given(CASES, st.randoms())
 def test_the_order_of_names_does_not_change_the_key(case: dict[str, Any], random: Any) -> None:
     names = list(case)
