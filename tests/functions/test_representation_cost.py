@@ -161,6 +161,6 @@ def test_what_has_no_bound_says_why():
     same = hm.maps.functions.representation_cost(
         nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2)), torch.ones(3, 2)
     )
-    assert any("no bound by path" in note for note in same.notes)
+    assert any("path gives no bound" in note for note in same.notes)
     assert any("constructions need a ReLU" in note for note in same.notes)
     assert RepresentationCost.from_json(same.to_json()) == same

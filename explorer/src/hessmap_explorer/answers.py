@@ -135,7 +135,7 @@ async def _no_file(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _too_deep(request: Request, error: Exception) -> JSONResponse:
-    return error_answer(400, sentence("lists and objects may be nested some hundred times", "there are more"))
+    return error_answer(400, sentence("lists and objects may be nested a few hundred times", "these are nested deeper"))
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:

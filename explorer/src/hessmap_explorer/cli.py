@@ -34,7 +34,7 @@ def serve(
     initial: Annotated[str | None, typer.Option(help="The model before its training, as for hessmap certify.")] = None,
     store: StorePath = STORE,
     results: Annotated[
-        Path | None, typer.Option("--results", help="Results of studies to show; unless given, the stored ones.")
+        Path | None, typer.Option("--results", help="Results of studies to show. Default: the stored ones.")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes any that is free.")] = 8642,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = False,

@@ -183,7 +183,7 @@ def certify(
     verify: Annotated[
         Path | None,
         typer.Option(
-            help="Check the certificate in this file: bound and draws anew, with your model, initial and data."
+            help="Check the certificate in this file: recompute bound and draws with your model, initial and data."
         ),
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="Store the fit here as it goes, and go on from it.")] = None,
@@ -200,7 +200,7 @@ def certify(
     bound holds for the network that draws its weights from the posterior.
 
     With --verify, a certificate is compared with the model, the initial
-    weights and the data: every number that is printed is computed anew.
+    weights and the data: every number that is printed is recomputed.
     The exit code is 1 if it is not confirmed.
     """
 

@@ -46,7 +46,7 @@ def function(
             "(inputs, targets), a loader, or a function that returns one."
         ),
     ] = "digits",
-    samples: Annotated[int, typer.Option(help="Look at the first so many samples.")] = 500,
+    samples: Annotated[int, typer.Option(help="Number of samples to use, the first ones.")] = 500,
     tolerance: Annotated[
         float, typer.Option(help="Count singular values above this times the largest: 0.1 looks for bottlenecks.")
     ] = 0.1,

@@ -38,7 +38,7 @@ def exact(
     rank: Annotated[int, typer.Option(min=0, help="Rank of the map that the best weights compute.")],
     loss: Annotated[str, typer.Option(help="squared, cross_entropy or log_cosh.")] = "squared",
     bias: Annotated[bool, typer.Option("--bias", help="Every layer has a bias.")] = False,
-    input_rank: Annotated[int | None, typer.Option(help="Rank of the inputs; unless given, their number.")] = None,
+    input_rank: Annotated[int | None, typer.Option(help="Rank of the inputs. Default: their number.")] = None,
     centred_input_rank: Annotated[int | None, typer.Option(help="With a bias: rank of the centred inputs.")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,10 +86,10 @@ def estimate(
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
     chains: Annotated[int, typer.Option(min=1, help="Chains of draws.")] = 8,
     draws: Annotated[int, typer.Option(min=16, help="Draws of each chain.")] = 2000,
-    burn_in: Annotated[int | None, typer.Option(min=0, help="Steps before; unless given, half as many.")] = None,
-    step_size: Annotated[float | None, typer.Option(help="Unless given, chosen by the curvature met.")] = None,
+    burn_in: Annotated[int | None, typer.Option(min=0, help="Steps of burn-in. Default: half as many.")] = None,
+    step_size: Annotated[float | None, typer.Option(help="Default: chosen by the curvature along the chains.")] = None,
     localisation: Annotated[float, typer.Option(min=0.0, help="The pull back to the weights.")] = 1.0,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples of a step; unless given, all.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples of a step. Default: all.")] = None,
     check_settings: Annotated[
         bool, typer.Option("--check-settings/--no-check-settings", help="Go on with half the step and a weaker pull.")
     ] = True,

@@ -49,9 +49,9 @@ def plane(
     ] = None,
     dimensions: Annotated[int, typer.Option(min=1, max=2, help="A line or a plane.")] = 2,
     extent: Annotated[
-        float | None, typer.Option(help="Half-width of the grid in lengths; unless given, by the direction.")
+        float | None, typer.Option(help="Half-width of the grid in lengths. Default: chosen by the direction.")
     ] = None,
-    points: Annotated[int | None, typer.Option(min=2, help="Grid points per axis; unless given, 41 or 21.")] = None,
+    points: Annotated[int | None, typer.Option(min=2, help="Grid points per axis. Default: 41 or 21.")] = None,
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
     seed: Seed = 0,
     figure: Annotated[Path | None, typer.Option(help="Draw it into this file (.png, .pdf, .svg).")] = None,

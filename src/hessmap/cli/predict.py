@@ -53,7 +53,7 @@ def predict(
     bias: Annotated[bool, typer.Option("--bias", help="Every layer has a bias.")] = False,
     input_rank: Annotated[
         int | None,
-        typer.Option(help="Rank of the sum of x xᵀ over the inputs; unless given, the number of inputs."),
+        typer.Option(help="Rank of the sum of x xᵀ over the inputs. Default: the number of inputs."),
     ] = None,
     centred_input_rank: Annotated[
         int | None, typer.Option(help="With a bias: rank of the covariance of the inputs.")
@@ -69,11 +69,11 @@ def predict(
         int | None, typer.Option(help="The number of samples, which bounds the ranks of the data.")
     ] = None,
     num_tokens: Annotated[
-        int | None, typer.Option(help="Self-attention: the tokens of a sample; unless given, many.")
+        int | None, typer.Option(help="Self-attention: the tokens of a sample. Default: many.")
     ] = None,
     kind: Annotated[
         str | None,
-        typer.Option(help="exact, upper_bound, conjecture or numerical; unless given, the strongest there is."),
+        typer.Option(help="exact, upper_bound, conjecture or numerical. Default: the strongest known."),
     ] = None,
     check: Annotated[
         bool,
@@ -84,12 +84,12 @@ def predict(
     """Predict the ranks of the Hessians from the architecture.
 
     Three ranks: of the outer-product Hessian H_o, of the functional Hessian
-    H_f and of the loss Hessian H_L = H_o + H_f, each with its kind
-    it is: exact (a theorem about generic weights), an upper bound (a theorem
-    about all weights), a conjecture of the rank or of a bound (not proved;
-    the source says on how many networks it held, without a counterexample),
-    or numerical (the size of the bulk of a network with activations; no
-    theorem, no bound). Each part has the strongest claim known for it.
+    H_f and of the loss Hessian H_L = H_o + H_f, each with its kind: exact (a
+    theorem about generic weights), upper bound (a theorem about all weights),
+    conjecture of the rank or of a bound (not proved; the reference states on
+    how many networks it was tried without a counterexample), or numerical
+    (the size of the bulk of a network with activations: neither a theorem nor
+    a bound). Each part has the strongest claim known for it.
     """
     from hessmap.theory import predict_ranks
 

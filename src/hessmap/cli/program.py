@@ -248,7 +248,7 @@ def leave_busy_cores_alone() -> None:
     """Limit the threads to the cores that are free, before the libraries that read the limit are loaded.
 
     Threads of OpenBLAS wait for each other by spinning: on two cores that others keep busy, eigenvalues with two
-    threads took ten times as long as with one. Whoever sets one of the variables decides alone.
+    threads took ten times as long as with one. A variable that the user sets is left as it is.
     """
     if not hasattr(os, "getloadavg") or any(name in os.environ for name in _THREAD_VARIABLES):
         return

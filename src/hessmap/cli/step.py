@@ -56,7 +56,7 @@ def step(
         ),
     ],
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Samples of a mini-batch; unless given, those of a loader, or all.")
+        int | None, typer.Option(min=1, help="Samples of a mini-batch. Default: those of a loader, or all.")
     ] = None,
     num_batches: Annotated[int, typer.Option(min=1, help="Mini-batches for batch sharpness and noise scale.")] = 16,
     stored_gradient: Annotated[

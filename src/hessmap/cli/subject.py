@@ -130,7 +130,7 @@ def _offer(name: str, owner: Any, module_name: str) -> str:
 def mapped_subject(options: MapOptions, progress: Progress) -> tuple[nn.Module, Any]:
     """The model and the data that options of ``hessmap map`` describe.
 
-    The command and whoever makes the problem of a stored map again take the same steps here.
+    Both the command and the commands that recreate the problem of a stored map use it.
 
     Args:
         options: The options; the modules of ``options.references`` are imported, which runs their code.

@@ -104,7 +104,7 @@ def checkpoints(
     loss: Annotated[str, typer.Option(help="cross_entropy, squared or log_cosh.")] = "cross_entropy",
     count: Annotated[int, typer.Option(help="How many of the largest eigenvalues.")] = 5,
     name: Annotated[
-        str | None, typer.Option(help="Name of the track; a stored one is gone on with. Unless given, the time.")
+        str | None, typer.Option(help="Name of the track; a stored one is continued. Default: the time.")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Forget a stored track of that name first.")] = False,
     store: StorePath = STORE,

@@ -111,7 +111,7 @@ class FunctionRankCertificate(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankInterval(Record):
-    """The bottleneck rank of a function lies between ``lower`` and ``upper``, with the kind of truth of each side.
+    """The bottleneck rank of a function is between ``lower`` and ``upper``, each with its source.
 
     "theorem" holds for the architecture, "certificate" for these weights in exact arithmetic, "measurement" counts
     singular values above a relative tolerance, and takes the rank that is robust near it where there is one. Two

@@ -235,7 +235,7 @@ class CurvatureMap(Record):
 
         Args:
             name: The name. Default: the title, with a number if another map has it.
-            path: The store, created if it does not exist. Default: that of the command line,
+            path: The store, created if it does not exist. Default: that of the command line, ``HESSMAP_STORE`` or
                 ``hessmap-runs/hessmap.sqlite`` in the working directory.
             replace: Replace a stored map of this name. Defaults to False.
 
@@ -247,7 +247,7 @@ class CurvatureMap(Record):
         """
         from hessmap.records.store import DEFAULT_STORE, Store, add_map, free_name  # which stores this record
 
-        with Store(Path(path or DEFAULT_STORE), create=True) as store:
+        with Store(Path(path or os.environ.get("HESSMAP_STORE") or DEFAULT_STORE), create=True) as store:
             chosen = name or free_name(store, "map", self.title)
             add_map(store, chosen, self, replace=replace)
         return chosen

@@ -17,7 +17,7 @@ Relation = Literal["equal", "at_most", "close"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankValue(Record):
-    """One predicted rank, with the kind of truth it holds.
+    """One predicted rank with its kind.
 
     ``kind`` is "exact" (a theorem for generic weights), "upper_bound" (a theorem), "conjecture" (no proof is known) or
     "numerical" (describes the size of the bulk of a non-linear network; no theorem, not a bound). A conjecture is one

@@ -127,7 +127,7 @@ def thinned_places(values: Floats, most: int = MOST_POINTS, kept: Iterable[int] 
 
 
 def evenly(size: int, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """At most so many places out of a size, with the first and the last.
+    """At most a given number of indices out of a size, with the first and the last.
 
     >>> evenly(10, 4).tolist()
     [0, 3, 6, 9]

@@ -94,7 +94,7 @@ function limits(axis) {
 const extreme = (values, pick) => values.reduce((one, other) => pick(one, other), values[0]);
 const extent = (values, limits) => [limits?.[0] ?? extreme(values, Math.min), limits?.[1] ?? extreme(values, Math.max)];
 
-// So many ticks that Plotly takes powers of ten over many decades, and 1, 2, 5, written out, over a few.
+// The number of ticks with which Plotly takes powers of ten over many decades, and 1, 2, 5, written out, over a few.
 function logTicks(values, limits) {
   const [low, high] = extent(values.filter(value => value > 0), limits), decades = Math.log10(high / low);
   if (!(decades > 0)) return { type: "log" };

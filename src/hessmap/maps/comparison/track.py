@@ -8,7 +8,14 @@ _CLEAR = 2.0  # standard errors by which two traces must differ to be called dif
 
 
 def track_summary(track: CurvatureTrack) -> tuple[str, ...]:
-    """The sentences of a track, most important first."""
+    """The findings of a track in words, most important first.
+
+    Args:
+        track: The track.
+
+    Returns:
+        tuple[str, ...]: The sentences; one that states that nothing was measured yet if the track is empty.
+    """
     if not track.points:
         return ("Nothing was measured yet.",)
     sentences = (

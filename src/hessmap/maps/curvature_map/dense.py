@@ -179,7 +179,7 @@ def _factors(problem: Problem, loss: Tensor, say: Progress) -> tuple[dict[str, F
     return measured_factors(problem, loss)
 
 
-# Elimination costs about p^3: some ten seconds per Hessian here, on one core.
+# Elimination costs about p^3: about ten seconds per Hessian at this size on one core.
 _CHEAP_PARAMETERS = 2000
 
 

@@ -57,7 +57,7 @@ def distinct_samples(samples: Tensor, relative_tolerance: float, at_most: int) -
     for part in torch.split(torch.arange(len(rows)), 256):
         new = part[(_distances(rows[part], rows[kept]) > radius).all(dim=1)]
         is_near = torch.triu(_distances(rows[new], rows[new]) <= radius, diagonal=1)
-        for place in range(len(new)):  # whoever lies near one that counts does not count
+        for place in range(len(new)):  # points near one that counts do not count
             if is_near[:place, place].any():
                 is_near[place] = False
         kept = torch.cat([kept, new[~is_near.any(dim=0)]])
@@ -75,16 +75,24 @@ _RULES = Rules("balance needs a sequence of linear layers with homogeneous activ
 
 
 def balance(model: nn.Module) -> BalanceMeasurement:
-    """D_l = ||W_(l+1)||^2 - ||W_l||^2 - ||b_l||^2 of each pair of neighbouring layers, and of each hidden unit.
+    """Compute the balance defects of a network: D_l = ||W_(l+1)||^2 - ||W_l||^2 - ||b_l||^2.
 
-    Zero at every local minimum of a loss with an l2 penalty on all parameters, for homogeneous activations. Reference:
-    Jacot 2023, Proposition 12 and Remark 6.
+    Args:
+        model: A sequential network with homogeneous activations.
 
-    >>> model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
-    >>> for weight, value in zip(model.parameters(), (1.0, 3.0)):
-    ...     _ = nn.init.constant_(weight, value)
-    >>> balance(model).defects.tolist()
-    [8.0]
+    Returns:
+        BalanceMeasurement: The defect of each pair of neighbouring layers, and of each hidden unit.
+
+    Notes:
+        Zero at every local minimum of a loss with an l2 penalty on all parameters, for homogeneous activations.
+        Reference: Jacot 2023, Proposition 12 and Remark 6.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+        >>> for weight, value in zip(model.parameters(), (1.0, 3.0)):
+        ...     _ = nn.init.constant_(weight, value)
+        >>> balance(model).defects.tolist()
+        [8.0]
     """
     layers = []
     for name, layer in sequential_layers(model, _RULES):
@@ -127,16 +135,26 @@ _COUNTED_SAMPLES = 2000
 def bottleneck_view(
     model: nn.Module, inputs: Tensor | NDArray[Any], *, relative_tolerance: float = 0.1
 ) -> BottleneckView:
-    """Singular values of the representations and weights of every layer, and where the function is narrow.
+    """Compute singular values of the representations and weights of every layer, and where the function is narrow.
 
-    Centred and uncentred ranks differ by the mean direction: a representation that varies in k dimensions around a
-    mean has uncentred rank k + 1. The default tolerance, a tenth of the largest singular value, is coarse: it finds
-    bottlenecks of trained networks, in which nothing is exactly zero. A centred rank that may be that of a few samples
-    (``is_rank_of_samples``) is not the layer's: such a layer is marked and is no bottleneck.
+    Args:
+        model: A sequential network.
+        inputs: Samples, one per row.
+        relative_tolerance: Singular values below this fraction of the largest do not count. Defaults to 0.1, which is
+            coarse: it finds bottlenecks of trained networks, in which no singular value is exactly zero.
 
-    >>> view = bottleneck_view(nn.Sequential(nn.Linear(3, 1), nn.Tanh(), nn.Linear(1, 4)), np.eye(3))
-    >>> [layer.centred_rank for layer in view.layers], view.bottlenecks
-    ([1, 1], ('0',))
+    Returns:
+        BottleneckView: A row per layer, and the names of the bottlenecks.
+
+    Notes:
+        Centred and uncentred ranks differ by the mean direction: a representation that varies in k dimensions around
+        a mean has uncentred rank k + 1. A centred rank that may be that of a few samples (``is_rank_of_samples``) is
+        not the layer's: such a layer is marked and is not a bottleneck.
+
+    Example:
+        >>> view = bottleneck_view(nn.Sequential(nn.Linear(3, 1), nn.Tanh(), nn.Linear(1, 4)), np.eye(3))
+        >>> [layer.centred_rank for layer in view.layers], view.bottlenecks
+        ([1, 1], ('0',))
     """
     require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
     function = NetworkFunction(model, inputs)

@@ -22,16 +22,27 @@ _AT_ONCE = 2**16
 
 
 def class_regions(model: nn.Module, box: Box, *, grid_size: int = 151, largest_grid: int = 1201) -> ClassRegions:
-    """Class regions, boundaries and tripoints of a classifier of two inputs in the box (left, right, bottom, top).
+    """Find class regions, boundaries and tripoints of a classifier of two inputs.
 
-    The tripoints, where three classes meet, are those of the piecewise-linear interpolant of the logits, found exactly.
-    The grid is halved until two grids find the same ones (``agrees``) or ``largest_grid`` is passed.
+    Args:
+        model: The classifier.
+        box: The part of the plane: left, right, bottom, top.
+        grid_size: Points per axis of the first grid. Defaults to 151.
+        largest_grid: Points per axis at which refinement stops. Defaults to 1201.
 
-    >>> corner = nn.Linear(2, 3, bias=False)
-    >>> corner.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
-    >>> regions = class_regions(corner, (-1.0, 1.0, -1.0, 1.5), grid_size=8)
-    >>> regions.num_tripoints, regions.agrees
-    (1, True)
+    Returns:
+        ClassRegions: Regions, boundaries and tripoints; ``agrees`` if two grids found the same tripoints.
+
+    Notes:
+        Tripoints, where three classes meet, are those of the piecewise-linear interpolant of the logits, found exactly.
+        The spacing of the grid is halved until two grids agree or ``largest_grid`` is passed.
+
+    Example:
+        >>> corner = nn.Linear(2, 3, bias=False)
+        >>> corner.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]])
+        >>> regions = class_regions(corner, (-1.0, 1.0, -1.0, 1.5), grid_size=8)
+        >>> regions.num_tripoints, regions.agrees
+        (1, True)
     """
     left, right, bottom, top = (float(side) for side in box)
     require(left < right and bottom < top, "a box must be (left, right, bottom, top)", f"got {box}")
@@ -194,14 +205,25 @@ def denoising_score(
     num_points: int = 2000,
     seed: int = 0,
 ) -> DenoisingScore:
-    """dist(f(x + e), data) / dist(x + e, data), e Gaussian of standard deviation ``noise``, x drawn from the data.
+    """Measure how well an autoencoder denoises: dist(f(x + e), data) / dist(x + e, data).
 
-    ``data`` should cover what the autoencoder was trained on densely (a curve by thousands of points): the distance is
-    that to the nearest of its points. Reference: Jacot 2023, section 5 (Figure 3) asserts that rank-recovering
-    autoencoders denoise; the score is ours.
+    Args:
+        model: The autoencoder f.
+        data: Samples that cover densely what it was trained on (a curve by thousands of points): distances are those to
+            the nearest sample.
+        noise: Standard deviation of the Gaussian e. Defaults to 0.2.
+        num_points: Number of noisy points x + e. Defaults to 2000.
+        seed: Seed of points and noise. Defaults to 0.
 
-    >>> denoising_score(nn.Identity(), np.random.default_rng(0).normal(size=(50, 2)), num_points=10).mean
-    1.0
+    Returns:
+        DenoisingScore: Mean with standard error, and median, over the points; 1 means no denoising.
+
+    Notes:
+        Jacot 2023, section 5 (Figure 3) asserts that rank-recovering autoencoders denoise; the score is ours.
+
+    Example:
+        >>> denoising_score(nn.Identity(), np.random.default_rng(0).normal(size=(50, 2)), num_points=10).mean
+        1.0
     """
     require(noise > 0, "noise must be positive", f"got {noise}")
     require(num_points >= 2, "num_points must be at least 2", f"got {num_points}")

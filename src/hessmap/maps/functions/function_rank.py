@@ -47,21 +47,30 @@ def function_rank(
     memory_budget: int = 2**30,
     seed: int = 0,
 ) -> FunctionRank:
-    """The ranks of the input-output Jacobians of a model at the inputs, with what bounds the rank of the function.
+    """Compute the ranks of the input-output Jacobians of a model, and bounds on the rank of its function.
 
-    The rank at a point counts singular values above ``relative_tolerance`` times the largest one (default
-    max(1e-12, n eps)). The largest over the points bounds the Jacobian rank, max over all x, from below. Trained
-    networks have full rank at such a threshold, by small singular values: a tolerance of 0.1 asks for the rank up to
-    them; ``distribution`` says at how many points it is reached and ``robust_rank`` over which tolerances it holds.
-    ``bottleneck`` is the interval for the bottleneck rank. ``schatten`` compares sum s^(2/L) with ||W||^2 / L where
-    Proposition 3 of Jacot 2023 holds (fully connected, slopes of at most 1). With ``certify`` the ranks are also found
-    in exact arithmetic (linear and ReLU networks).
+    Args:
+        model: The model.
+        inputs: Samples, one per row.
+        relative_tolerance: Singular values below this fraction of the largest do not count. Default: max(1e-12, n eps).
+            Trained networks have full rank at that threshold, by small singular values; 0.1 gives the rank up to them.
+        certify: Also compute the ranks in exact arithmetic (linear and ReLU networks). Defaults to False.
+        count: Number of singular values of a Jacobian that does not fit in ``memory_budget``. Defaults to 20.
+        memory_budget: Bytes for a Jacobian. Defaults to 1 GiB.
+        seed: Seed of iterations and primes. Defaults to 0.
 
-    A point on a kink has no Jacobian, and that beside it is taken (``num_kinks``). A Jacobian that does not fit
-    ``memory_budget`` is met by products alone: its ``count`` largest singular values.
+    Returns:
+        FunctionRank: The largest rank over the samples, a lower bound on the Jacobian rank; ``distribution`` counts the
+        samples of each rank, ``robust_rank`` gives the tolerances over which it stays, ``bottleneck`` the interval of
+        the bottleneck rank.
 
-    >>> function_rank(nn.Sequential(nn.Linear(3, 1), nn.Linear(1, 2)), torch.eye(3)).value
-    1
+    Notes:
+        ``schatten`` compares sum s^(2/L) with ||W||^2 / L where Proposition 3 of Jacot 2023 applies (fully connected,
+        slopes of at most 1). At a kink, which has no Jacobian, that of a nearby point is used (``num_kinks``).
+
+    Example:
+        >>> function_rank(nn.Sequential(nn.Linear(3, 1), nn.Linear(1, 2)), torch.eye(3)).value
+        1
     """
     function, num_kinks = function_off_kinks(NetworkFunction(model, inputs), seed)
     small, large = sorted((function.input_dim, function.output_dim))
@@ -94,24 +103,42 @@ def function_rank(
 def certified_function_rank(
     model: nn.Module, inputs: Tensor | NDArray[Any], *, seed: int = 0
 ) -> FunctionRankCertificate:
-    """The exact ranks of the Jacobians of this network at these points: no threshold.
+    """Compute the exact ranks of the Jacobians of a network at given points, without a threshold.
 
-    For chains of linear layers, convolutions and pools with identity, ReLU, leaky ReLU or polynomial activations. At a
-    kink (ties are counted) there is no derivative: a point beside it stands in, around which the network is proved to
-    be smooth, so that every rank is that of a true derivative in a neighbourhood.
+    Args:
+        model: A sequential network of linear layers, convolutions and pools with identity, ReLU, leaky ReLU or
+            polynomial activations.
+        inputs: The points, one per row.
+        seed: Seed of the random prime. Defaults to 0.
 
-    >>> model = nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2))
-    >>> certified_function_rank(model, torch.eye(3)).value <= 1
-    True
+    Returns:
+        FunctionRankCertificate: The largest rank, with a bound on the probability that it is too small.
+
+    Notes:
+        At a kink (ties are counted) there is no derivative. A nearby point is used instead, around which the network
+        is proved to be smooth, so that every rank is that of a true derivative in a neighbourhood.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Linear(1, 2))
+        >>> certified_function_rank(model, torch.eye(3)).value <= 1
+        True
     """
     return _certificate(NetworkFunction(model, inputs), seed)
 
 
 def input_jacobians(model: nn.Module, inputs: Tensor | NDArray[Any]) -> Tensor:
-    """doutput/dinput of every sample, shape (num_samples, output_dim, input_dim), in float64.
+    """Compute the Jacobian of the outputs in the inputs for every sample.
 
-    >>> input_jacobians(nn.Linear(3, 2), torch.zeros(5, 3)).shape
-    torch.Size([5, 2, 3])
+    Args:
+        model: The model.
+        inputs: Samples, one per row.
+
+    Returns:
+        Tensor: Shape (num_samples, output_dim, input_dim), in float64.
+
+    Example:
+        >>> input_jacobians(nn.Linear(3, 2), torch.zeros(5, 3)).shape
+        torch.Size([5, 2, 3])
     """
     return input_output.input_jacobians(NetworkFunction(model, inputs))
 

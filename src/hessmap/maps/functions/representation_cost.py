@@ -31,23 +31,36 @@ def representation_cost(
     num_directions: int = 16,
     seed: int = 0,
 ) -> RepresentationCost:
-    """||W||^2 of a network with every bound on it that its kind allows; each with its source.
+    """Compute ||W||^2 of a network with every bound on it that applies, each with its source.
 
-    "jacobians": L sum s^(2/L) at the steepest sample, below every L-layer network with slopes of at most 1 that has
-    these Jacobians (Proposition 3). "linear": the least of all linear networks for the same map. "path": below every
-    L-layer network of bottleneck rank 1 through the same outputs (Proposition 10). "deeper": the squared norm of a
-    network of one layer more that computes the same function on the box of the inputs. Where all that is known, also
-    the depths at which rank recovery is expected, by ``num_directions`` random interpolators of rank 1: the rank is
-    that of the narrowest weights, of which singular values below ``relative_tolerance`` of the largest are dropped,
-    and there are none where these have no clear cut.
+    Args:
+        model: A sequential network.
+        inputs: Samples, one per row.
+        relative_tolerance: Singular values of the narrowest weights below this fraction of the largest are dropped.
+            Defaults to 0.1.
+        num_directions: Random interpolators of rank 1 that give the depths at which rank recovery is expected. Defaults
+            to 16.
+        seed: Their seed. Defaults to 0.
 
-    >>> import torch
-    >>> layers = [nn.Linear(2, 2, bias=False) for _ in range(2)]
-    >>> for layer in layers:
-    ...     _ = nn.init.eye_(layer.weight)
-    >>> cost = representation_cost(nn.Sequential(*layers), torch.eye(2))
-    >>> cost.squared_norm, round(cost.bound("linear").squared_norm, 9)
-    (4.0, 4.0)
+    Returns:
+        RepresentationCost: The squared norm, the bounds, and the depths at which rank recovery is expected, None where
+        the singular values have no clear gap.
+
+    Notes:
+        "jacobians": L sum s^(2/L) at the steepest sample, a lower bound for every L-layer network with slopes of at
+        most 1 that has these Jacobians (Proposition 3 of Jacot 2023). "linear": the least of all linear networks for
+        the same map. "path": a lower bound for every L-layer network of bottleneck rank 1 through the same outputs
+        (Proposition 10). "deeper": the squared norm of a network of one more layer that computes the same function on
+        the box of the inputs.
+
+    Example:
+        >>> import torch
+        >>> layers = [nn.Linear(2, 2, bias=False) for _ in range(2)]
+        >>> for layer in layers:
+        ...     _ = nn.init.eye_(layer.weight)
+        >>> cost = representation_cost(nn.Sequential(*layers), torch.eye(2))
+        >>> cost.squared_norm, round(cost.bound("linear").squared_norm, 9)
+        (4.0, 4.0)
     """
     must = "relative_tolerance must lie between 0 and 1"
     require(0 < relative_tolerance < 1, must, f"got {relative_tolerance}")
@@ -99,7 +112,7 @@ def _result_or_note(notes: list[str], name: str, work: Callable[[], Any]) -> Any
     try:
         return work()
     except HessmapError as error:
-        notes.append(f"no bound by {name}: {error}")
+        notes.append(f"{name} gives no bound: {error}")
         return None
 
 
@@ -204,7 +217,7 @@ def _no_cut(rank: RankMeasurement, tolerance: float) -> str:
 
 
 def _low_rank_layer(layer: functions.Layer, rank: int, tolerance: float) -> functions.Layer:
-    """The layer without the singular values below the tolerance, if so many are left; else as it is."""
+    """The layer without the singular values below the tolerance, if that many are left; otherwise unchanged."""
     left, values, right = np.linalg.svd(layer.weight, full_matrices=False)
     if rank == len(values) or int((values > tolerance * values[0]).sum()) != rank:
         return layer

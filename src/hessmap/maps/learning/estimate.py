@@ -231,33 +231,42 @@ def learning_coefficient_estimate(
     seconds: float | None = None,
     seed: int = 0,
 ) -> LearningCoefficientEstimate:
-    """The local learning coefficient at the weights w0 of a problem, by stochastic gradient Langevin dynamics.
+    """Estimate the local learning coefficient at the weights of a problem by stochastic gradient Langevin dynamics.
 
-    It is n beta (E[L(w)] - L(w0)) for w from exp(-n beta L(w) - gamma |w - w0|^2 / 2), L the mean loss: half the number
-    of directions in which the loss rises, where w0 is a smooth optimum. The loss must be minus a log-likelihood, as
-    cross-entropy and the squared loss (noise of variance 1) are, and the weights a minimum of it.
+    Args:
+        problem: The problem. Its loss must be a negative log-likelihood, as cross-entropy and the squared loss (noise
+            of variance 1) are, and its weights a minimum of it.
+        num_chains: Number of chains. Defaults to 8.
+        num_draws: Draws of each chain. Defaults to 10,000.
+        num_burn_in: Steps before the first draw. Default: half as many as draws.
+        step_size: Step of the dynamics. Default: chosen during burn-in from the curvature along the chains.
+        localisation: gamma, the pull back to the weights w0, which makes values too small; 0 for none. Defaults to 1.
+        inverse_temperature: beta. Default: 1 / log n.
+        num_observations: n, for data whose rows each represent many samples. Default: the samples of the problem.
+        batch_size: Samples of a step. Default: all, the only choice without bias.
+        check_settings: Continue with half the step and with a tenth of the localisation, to see whether the value
+            changes. Defaults to True.
+        seconds: Stop after this time, with the draws made by then; the same seed then need not give the same draws.
+            Default: no limit.
+        seed: Seed of the chains. Defaults to 0.
 
-    num_chains, num_draws, num_burn_in: chains, draws of each, and steps before (half as many as draws).
-    step_size: of the dynamics; unless given, chosen during burn-in from the curvature that the chains meet.
-    localisation: gamma, the pull back to w0, which makes values too small; 0 is none.
-    inverse_temperature: beta, 1 / log n unless given.
-    num_observations: n, the samples of the problem unless given, as for data whose rows stand for many samples.
-    batch_size: samples of a step; all unless given, which is the only choice without a bias of its own.
-    check_settings: go on with half the step, and with a tenth of the localisation, to see whether the value stays.
-    seconds: stop after that time, with what there is by then; the same seed then need not give the same draws.
+    Returns:
+        LearningCoefficientEstimate: The value with its standard error, the checks, and ``verdict``, "unreliable" if one
+        of them fails.
 
-    Every check of the result says what it looked at; one that fails makes the verdict "unreliable". What none of them
-    sees: at singular optima the value is low by about (m - 1) / log(n beta), m the multiplicity.
+    Notes:
+        It is n beta (E[L(w)] - L(w0)) for w from exp(-n beta L(w) - gamma |w - w0|^2 / 2), L the mean loss: half the
+        number of directions in which the loss rises, where w0 is a smooth optimum. No check detects that at singular
+        optima the value is low by about (m - 1) / log(n beta), m the multiplicity. Reference: Lau et al. 2023.
 
-    Reference: Lau et al. 2023.
-
-    >>> import torch
-    >>> line = torch.nn.Linear(2, 1, bias=False)
-    >>> inputs = torch.eye(2, dtype=torch.float64).repeat(50, 1)
-    >>> problem = Problem(line, "squared", inputs, line.double()(inputs).detach())
-    >>> found = learning_coefficient_estimate(problem, num_draws=400, num_observations=1000, check_settings=False)
-    >>> 0.8 < found.value < 1.2, found.num_parameters
-    (True, 2)
+    Example:
+        >>> import torch
+        >>> line = torch.nn.Linear(2, 1, bias=False)
+        >>> inputs = torch.eye(2, dtype=torch.float64).repeat(50, 1)
+        >>> problem = Problem(line, "squared", inputs, line.double()(inputs).detach())
+        >>> found = learning_coefficient_estimate(problem, num_draws=400, num_observations=1000, check_settings=False)
+        >>> 0.8 < found.value < 1.2, found.num_parameters
+        (True, 2)
     """
     require_problem(problem)
     settings = _checked_settings(

@@ -48,21 +48,34 @@ def track_checkpoints(
     progress: Callable[[str], object] | None = None,
     **options: Any,
 ) -> CurvatureTrack:
-    """Measure the model at every checkpoint, and store the points under a name, as ``Tracker`` does.
+    """Measure a model at every checkpoint, and store the points under a name, as ``Tracker`` does.
 
-    ``model`` is the architecture, or a function that builds it; it is not changed. A checkpoint is a file of
-    ``training.train``, of a plain ``state_dict``, or of a dictionary that holds one under "model", "state_dict" or
-    "model_state_dict". Its step is the key of a mapping, else what it says itself ("step", "epoch", ..), else the last
-    number in its name. With a name that is stored already the work goes on: points whose weights are the same stay,
-    so that what was interrupted is not measured twice. ``options`` go to ``Problem``.
+    Args:
+        model: The architecture, or a function that builds it; it is not changed.
+        checkpoints: Files, or files by step: of ``training.train``, of a plain ``state_dict``, or of a dictionary with
+            one under "model", "state_dict" or "model_state_dict". Without a mapping the step is the one stored in the
+            file ("step", "epoch", ..), else the last number in its name.
+        loss: The loss of the problem.
+        data: The data of the problem.
+        name: Name of the track. With a stored name the work continues: points whose weights are the same are kept.
+            Default: the time.
+        store: The store. Default: ``HESSMAP_STORE``, or that of the command line.
+        replace: Replace a stored track of this name. Defaults to False.
+        settings: What to measure. Default: ``TrackSettings()``.
+        progress: Called with the next step in words. Default: None.
+        options: Further options of ``Problem``.
 
-    >>> import tempfile, torch, hessmap as hm
-    >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
-    >>> with tempfile.NamedTemporaryFile(suffix="-10.pt") as file:
-    ...     torch.save(model.state_dict(), file.name)
-    ...     track = track_checkpoints(model, [file.name], "squared", data)
-    >>> [point.step for point in track.points]
-    [10]
+    Returns:
+        CurvatureTrack: The track with a point per checkpoint.
+
+    Example:
+        >>> import tempfile, torch, hessmap as hm
+        >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
+        >>> with tempfile.NamedTemporaryFile(suffix="-10.pt") as file:
+        ...     torch.save(model.state_dict(), file.name)
+        ...     track = track_checkpoints(model, [file.name], "squared", data)
+        >>> [point.step for point in track.points]
+        [10]
     """
     must = "model must be a torch.nn.Module or a function that builds one"
     require(callable(model), must, f"got {short_text(model)}")

@@ -50,11 +50,18 @@ DEFAULT_QUANTITIES: tuple[Quantity, ...] = (*get_args(BaseQuantity), "preconditi
 
 @dataclass(frozen=True)
 class TrackSettings:
-    """``count`` eigenvalues to ``tolerance`` of the norm, with ``max_products`` products at most; the trace to a
-    standard error of ``trace_error`` of it, with ``max_probes`` probes at most.
+    """What is measured at every point of a track, and how accurately.
 
-    The same ``seed`` at every point gives the same probes: what differs between two points is the network. Quantities
-    of ``step_report`` need an optimiser; its mini-batches have ``batch_size`` samples.
+    Attributes:
+        quantities: What to measure. Defaults to eigenvalues, gradient overlap, trace and preconditioned sharpness.
+        part: The Hessian: "loss", "outer_product" or "functional". Defaults to "loss".
+        count: Number of eigenvalues. Defaults to 5.
+        tolerance: Their residual relative to the norm. Defaults to 0.01.
+        max_products: Most products for the eigenvalues. Defaults to 500.
+        trace_error: Standard error of the trace relative to it. Defaults to 0.05.
+        max_probes: Most probes of the trace. Defaults to 64.
+        seed: Seed of the probes, the same at every point, so that differences come from the network. Defaults to 0.
+        batch_size: Samples of a mini-batch for quantities of ``step_report``, which need an optimiser. Default: None.
     """
 
     quantities: tuple[Quantity, ...] = DEFAULT_QUANTITIES

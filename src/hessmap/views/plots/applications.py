@@ -18,7 +18,14 @@ _LEVELS = 12
 
 
 def compression_costs_figure(plan: CompressionPlan) -> Figure:
-    """Predicted against measured increases of the loss, one point per layer and bit width."""
+    """Draw predicted against measured increases of the loss, one point per layer and bit width.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     points = {
         f"{width} bits": [
             (cost.predicted_increase, cost.measured_increase)
@@ -32,7 +39,14 @@ def compression_costs_figure(plan: CompressionPlan) -> Figure:
 
 
 def compression_bits_figure(plan: CompressionPlan) -> Figure:
-    """The bit width of every layer as bars."""
+    """Draw the bit width of every layer as bars.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     figure = new_figure(width=6.4, height=1.2 + 0.22 * len(plan.layers))
     axes = figure.subplots()
     places = np.arange(len(plan.layers))
@@ -46,7 +60,14 @@ def compression_bits_figure(plan: CompressionPlan) -> Figure:
 
 
 def pruning_costs_figure(plan: PruningPlan) -> Figure:
-    """Predicted against measured increases of the loss, one point per layer."""
+    """Draw predicted against measured increases of the loss, one point per layer.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     points = [
         (layer.predicted_increase, layer.measured_increase)
         for layer in plan.layers
@@ -80,7 +101,14 @@ def _scatter(points: dict[str, list[tuple[float, float]]], title: str) -> Figure
 
 
 def loss_plane_figure(plane: LossPlane) -> Figure:
-    """The loss on a line beside its quadratic model, or contours of both on a plane."""
+    """Draw the loss on a line next to its quadratic model, or contours of both on a plane.
+
+    Args:
+        plane: The loss on a line or plane.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     return _line_figure(plane) if plane.loss.ndim == 1 else _plane_figure(plane)
 
 
@@ -146,7 +174,14 @@ def _title(plane: LossPlane) -> str:
 
 
 def projection_figure(found: CurvatureProjection) -> Figure:
-    """How curvature and squared weights add up over the components, largest eigenvalue first."""
+    """Draw how curvature and squared weights add up over the components, largest eigenvalue first.
+
+    Args:
+        found: The projection.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     figure = new_figure(width=6.0, height=3.8)
     axes = figure.subplots()
     _draw_sums(axes, found)

@@ -17,7 +17,14 @@ _ROOM = 1.18  # of the axis behind the largest number
 
 
 def gauge_figure(certificate: Certificate) -> Figure:
-    """The bound as a bar, errors on the certified samples and on test data as marks, the held-out bound as a line."""
+    """Draw the bound as a bar, errors on certified samples and test data as marks, the held-out bound as a line.
+
+    Args:
+        certificate: The certificate.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     figure = new_figure(7.2, 2.6)
     axes = figure.subplots()
     marks = error_marks(certificate)

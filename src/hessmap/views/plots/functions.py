@@ -18,8 +18,16 @@ _CLASS_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e0
 
 
 def representations_figure(view: BottleneckView, count: int = 10) -> Figure:
-    """Three panels against depth: the first ``count`` centred singular values of Z, each over the largest of its layer;
-    the impact of the nonlinearity; the singular values of the weights."""
+    """Draw three panels over depth: singular values of representations, impact of the nonlinearity, weights.
+
+    Args:
+        view: The layers of the network.
+        count: Number of centred singular values of a representation, each over the largest of its layer. Defaults to
+            10.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     figure = new_figure(width=10.5, height=3.4)
     values, impact, weights = figure.subplots(1, 3)
     depths = range(1, len(view.layers) + 1)
@@ -67,7 +75,16 @@ def relative_values(values: Floats) -> Floats:
 def class_regions_figure(
     regions: ClassRegions, points: Floats | None = None, labels: NDArray[np.int64] | None = None
 ) -> Figure:
-    """Regions in pale colours, boundaries as lines, tripoints as rings; the samples as dots if they are given."""
+    """Draw the regions of the classes in pale colours, boundaries as lines, points of three classes as rings.
+
+    Args:
+        regions: The regions.
+        points: Samples to draw as dots, two coordinates each. Default: none.
+        labels: Their classes. Default: none.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     left, right, bottom, top = regions.box
     height = float(np.clip(4.6 * (top - bottom) / (right - left), 2.4, 7.0))
     figure = new_figure(width=5.2, height=height + 0.5)

@@ -13,7 +13,14 @@ from hessmap.views.plots.style import literal, new_figure
 
 
 def kronecker_error_figure(found: KroneckerError) -> Figure:
-    """Of every block the relative Frobenius error and the overlap of the leading eigenspaces, first layer on top."""
+    """Draw the relative Frobenius error and the overlap of the leading eigenspaces of every block.
+
+    Args:
+        found: The error; its first layer is on top.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     figure = new_figure(width=6.6, height=1.2 + 0.6 * len(found.blocks))
     axes = figure.subplots()
     labels = [f"{literal(block.label)}\n{block.size:,} parameters" for block in found.blocks]

@@ -25,7 +25,14 @@ QUANTITIES: dict[str, Callable[[LayerChange], Change | None]] = {
 
 
 def layers_figure(curvature_map: CurvatureMap) -> Figure:
-    """Each layer's share of the parameters beside its share of the curvature (trace of the outer product)."""
+    """Draw each layer's share of the parameters next to its share of the curvature.
+
+    Args:
+        curvature_map: The map. Of more than 24 layers the most curved are drawn.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     network = curvature_map.network
     layers = _drawn_layers(network)
     figure = new_figure(width=6.6, height=1.2 + 0.6 * len(layers))
@@ -44,7 +51,14 @@ def network_layers_figure(network: NetworkCurvature) -> Figure:
 
 
 def comparison_figure(comparison: MapComparison) -> Figure:
-    """A panel for each quantity; pale is the old map, dark the new one."""
+    """Draw the layers of two maps as bars, a panel per quantity; pale is the old map, dark the new one.
+
+    Args:
+        comparison: The comparison, of maps that have layers in common.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     require(bool(comparison.layers), "the bars need layers that both maps have", "there is none")
     figure = new_figure(width=1.0 + 3.4 * len(QUANTITIES), height=_height(comparison))
     panels = figure.subplots(1, len(QUANTITIES), sharey=True, squeeze=False)[0]

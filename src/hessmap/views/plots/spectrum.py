@@ -36,8 +36,14 @@ _MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
 
 
 def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
-    """|eigenvalue| / ||H_L|| against its index, one panel per network; dashed: the predicted ranks. Of estimates, which
-    know no single eigenvalue but the largest ones, the density."""
+    """Draw |eigenvalue| / ||H_L|| against the index, a panel per network; dashed lines are predicted ranks.
+
+    Args:
+        curvature_map: The map. For estimates, which know only the largest eigenvalues, the density is drawn.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     if not curvature_map.network.is_dense:
         return map_density_figure(curvature_map)
     networks = curvature_map.networks
@@ -61,9 +67,16 @@ def network_spectrum_figure(network: NetworkCurvature) -> Figure:
 
 
 def eigenvalues_figure(spectrum: Spectrum) -> Figure:
-    """The magnitudes of the eigenvalues against their index, largest first; negative ones stand out.
+    """Draw the magnitudes of the eigenvalues against their index, largest first, negative ones in another colour.
 
-    What lies within the error of the eigenvalues (of a float64 eigensolver, where it is not known) has no sign.
+    Args:
+        spectrum: The eigenvalues.
+
+    Returns:
+        Figure: A matplotlib figure.
+
+    Notes:
+        Eigenvalues within their error (that of a float64 eigensolver if it is not stated) are drawn without a sign.
     """
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
@@ -92,12 +105,26 @@ def eigenvalues_figure(spectrum: Spectrum) -> Figure:
 
 
 def map_density_figure(curvature_map: CurvatureMap) -> Figure:
-    """The density of the eigenvalues of the loss Hessian, with marks at the largest ones that are known."""
+    """Draw the density of the eigenvalues of the loss Hessian, with marks at the largest ones.
+
+    Args:
+        curvature_map: The map.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     return network_density_figure(curvature_map.network)
 
 
 def network_density_figure(network: NetworkCurvature) -> Figure:
-    """The same of one network."""
+    """Draw the density of the eigenvalues of one network, with marks at the largest ones.
+
+    Args:
+        network: The network of a map.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     whole = whole_of(network)
     return density_figure(whole.density, known=whole.eigenvalues)
 
@@ -136,8 +163,18 @@ class DrawnDensity:
 
 
 def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | None = None) -> Figure:
-    """The density of the eigenvalues over a symmetric logarithmic axis (linear where all are within a decade), with its
-    confidence band over the probes; ``known`` are eigenvalues that are marked below it."""
+    """Draw the density of the eigenvalues over a symmetric logarithmic axis, with its confidence band over the probes.
+
+    Args:
+        estimate: The density.
+        known: Eigenvalues to mark below it. Default: none.
+
+    Returns:
+        Figure: A matplotlib figure.
+
+    Notes:
+        The axis is linear if all eigenvalues are within a decade.
+    """
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
     colour = HESSIAN_COLOURS["outer_product"]

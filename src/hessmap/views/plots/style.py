@@ -115,14 +115,31 @@ def legend_below(axes: Axes, handles: Sequence[Artist] | None = None, num_column
 
 
 def save_figure(figure: Figure, folder: Path, name: str, formats: Iterable[str] = ("png", "svg")) -> list[Path]:
-    """Write the figure once per format and return the paths; no date is written into the files."""
+    """Write a figure once per format; no date is written into the files.
+
+    Args:
+        figure: The figure.
+        folder: Folder, created if it does not exist.
+        name: File name without suffix.
+        formats: Suffixes. Defaults to PNG and SVG.
+
+    Returns:
+        list[Path]: The files.
+    """
     return [write_figure(figure, folder / f"{name}.{suffix}", salt=name, dpi=200) for suffix in formats]
 
 
 def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 160) -> Path:
-    """Write the figure as PNG, SVG or PDF, by the suffix of the path; equal figures give equal files.
+    """Write a figure as PNG, SVG or PDF, by the suffix of the path; equal figures give equal files.
 
-    ``salt`` goes into the inner names of an SVG.
+    Args:
+        figure: The figure.
+        path: The file.
+        salt: Enters the inner names of an SVG, so that two on one page do not collide.
+        dpi: Resolution of a PNG. Defaults to 160.
+
+    Returns:
+        Path: The file.
     """
     suffixes = ", ".join(FIGURE_SUFFIXES)
     require(path.suffix in FIGURE_SUFFIXES, f"a figure file must end in {suffixes}", f"got {path.name!r}")

@@ -33,7 +33,14 @@ Draw = Callable[[Axes, CurvatureTrack], None]
 
 
 def track_figure(track: CurvatureTrack) -> Figure:
-    """All panels that the track has numbers for, in one figure."""
+    """Draw all panels for which a track has numbers in one figure.
+
+    Args:
+        track: The track.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     panels = _panels(track)
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
@@ -201,8 +208,15 @@ def _draw_overlap(axes: Axes, track: CurvatureTrack) -> None:
 
 
 def chains_figure(found: LearningCoefficientEstimate, exact: float | None = None) -> Figure:
-    """n beta times the excess loss of every chain in blocks of steps, the estimate as a line, burn-in shaded; the
-    ``exact`` coefficient as a dashed line where it is known."""
+    """Draw the chains of an estimated learning coefficient: n beta times the excess loss in blocks of steps.
+
+    Args:
+        found: The estimate; its value is drawn as a line, burn-in is shaded.
+        exact: The exact coefficient, drawn as a dashed line. Default: None.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
     figure = new_figure(width=6.4, height=3.4)
     axes = figure.subplots()
     settings = found.settings

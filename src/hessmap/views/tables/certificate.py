@@ -16,7 +16,14 @@ if TYPE_CHECKING:
 
 
 def certificate_view(certificate: Certificate) -> RenderableType:
-    """The promise in one sentence, whether it beats a held-out bound, the numbers behind it, then what it assumes."""
+    """Show a certificate: the bound in one sentence, the held-out bound, the numbers, then the assumptions.
+
+    Args:
+        certificate: The certificate.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     before, bound, after = promise(certificate)
     text = Text.assemble(
         "With confidence ",
@@ -67,7 +74,14 @@ def _trade(certificate: Certificate) -> tuple[str, ...]:
 
 
 def verification_view(verification: Verification) -> RenderableType:
-    """The verdict in one sentence, the verifier's own numbers, then what speaks against the certificate."""
+    """Show a verification: its outcome in one sentence, the verifier's own numbers, then objections.
+
+    Args:
+        verification: The verification.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     found, claimed = verification, verification.claimed_bound
     verdict = Text.assemble(
         "The certificate is ",

@@ -15,7 +15,14 @@ NO_CLEAR_GAP = "? no clear gap in one of the two: there the rank depends on the 
 
 
 def comparison_view(comparison: MapComparison) -> RenderableType:
-    """Everything a terminal can show of a comparison."""
+    """Show a comparison of two maps: caveats, the whole network, Hessians, layers, then the main changes.
+
+    Args:
+        comparison: The comparison.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     old, new = comparison.old, comparison.new
     head = Text.assemble((f"{old.name} → {new.name}", "bold"), "\n", (identity_line(old), "dim"), "\n")
     head.append(identity_line(new), style="dim")

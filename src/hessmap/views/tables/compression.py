@@ -11,7 +11,14 @@ from hessmap.views.tables.contents import FittingTable, Table
 
 
 def compression_view(plan: CompressionPlan) -> RenderableType:
-    """Everything a terminal can show of a plan: its costs, then one row per layer."""
+    """Show a compression plan: its costs, then one row per layer.
+
+    Args:
+        plan: The plan.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     heads, rows = plan.table()
     lines = tuple((row[0], f"{row[1]:,}", str(row[2]), *(_cost(value) for value in row[3:])) for row in rows)
     table = Table(heads, lines, (False, *[True] * (len(heads) - 1)))

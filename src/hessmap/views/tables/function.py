@@ -21,7 +21,16 @@ _SIGNS = {"value": "=", "lower_bound": ">=", "upper_bound": "<="}
 
 
 def function_view(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> RenderableType:
-    """The verdict, the Jacobians, the layers one by one, and what the weights cost."""
+    """Show the function of a network: a summary, its Jacobians, its layers, and the cost of its weights.
+
+    Args:
+        rank: Rank of the function.
+        view: Its layers.
+        cost: The cost of its weights.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     parts: list[RenderableType] = [Text(function_verdict(rank, view, cost), style="bold")]
     for head, part in (
         ("Jacobians", _pairs(jacobian_rows(rank))),
@@ -44,7 +53,16 @@ def _pairs(rows: list[tuple[str, str]]) -> RichTable:
 
 
 def function_verdict(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> str:
-    """The interval of the bottleneck rank with how firm it is, where it is narrow, and what the weights could save."""
+    """State the interval of the bottleneck rank, its source, the narrow layers, and what the weights could save.
+
+    Args:
+        rank: Rank of the function.
+        view: Its layers.
+        cost: The cost of its weights.
+
+    Returns:
+        str: One paragraph.
+    """
     interval = rank.bottleneck
     assert interval is not None
     if interval.lower == interval.upper:
@@ -162,7 +180,15 @@ _STYLES = {"passed": "", "failed": "bold", "inconclusive": "italic", "not run": 
 
 
 def coefficient_view(found: LearningCoefficient, title: str = "") -> RenderableType:
-    """The coefficient between half the rank of the Hessian and half the parameters, with its kind of truth."""
+    """Show a learning coefficient between half the rank of the Hessian and half the number of parameters.
+
+    Args:
+        found: The coefficient.
+        title: Heading. Default: none.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     where = "at these weights" if found.is_local else "at generic weights"
     counts = (
         ("learning coefficient", found.value),
@@ -180,7 +206,15 @@ def coefficient_view(found: LearningCoefficient, title: str = "") -> RenderableT
 
 
 def estimate_view(found: LearningCoefficientEstimate, title: str = "") -> RenderableType:
-    """The estimate and its verdict, the settings, and every check."""
+    """Show an estimated learning coefficient with its reliability, the settings, and every check.
+
+    Args:
+        found: The estimate.
+        title: Heading. Default: none.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     low, high = found.interval
     head = f"Learning coefficient {found.with_error} (95 %: {low:.3g} to {high:.3g}), {found.verdict}"
     table = new_table(title)

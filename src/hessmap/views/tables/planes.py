@@ -12,7 +12,14 @@ from hessmap.views.tables.contents import FittingTable, Table
 
 
 def plane_view(plane: LossPlane) -> RenderableType:
-    """Everything a terminal can show of a plane: one row per axis, then what was found."""
+    """Show a loss plane: one row per axis, then the findings.
+
+    Args:
+        plane: The loss on a line or plane.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     lines = tuple(
         (label, f"{axis[0]:.4g} to {axis[-1]:.4g}", str(len(axis)), f"{slope:.3g}", f"{curvature:.3g}")
         for label, axis, slope, curvature in zip(

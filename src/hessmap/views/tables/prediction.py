@@ -15,7 +15,15 @@ _IN_THE_TITLE = {"widths", "bias", "activation", "loss"}
 
 
 def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableType:
-    """The three ranks with their kind, then their references, the integers behind them, the assumptions."""
+    """Show three predicted ranks with their kind, then references, the integers behind them, and assumptions.
+
+    Args:
+        prediction: The prediction.
+        title: Heading. Default: none.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     ranks: dict[Part, RankValue] = {part: getattr(prediction, part) for part in PARTS}
     head = [Text(title, style="italic")] if title else []
     return Group(
@@ -65,7 +73,15 @@ def _section(head: str, lines: Iterable[str]) -> list[RenderableType]:
 
 
 def data_view(statuses: Sequence[DataSetStatus], folders: Sequence[str]) -> RenderableType:
-    """A row per data set, then how to get each that is missing, then the folders that were searched."""
+    """Show a row per data set, how to get those that are missing, and the folders that were searched.
+
+    Args:
+        statuses: The data sets.
+        folders: The folders.
+
+    Returns:
+        RenderableType: Text and tables for a rich console.
+    """
     table = new_table()
     table.add_column("data set")
     table.add_column("here")
