@@ -112,6 +112,15 @@ def tracked(problem: hm.Problem) -> list[Any]:
     return [part for point in tracker.track.points for part in (point.risk, point.eigenvalues, point.trace.value)]
 
 
+def stepped(problem: hm.Problem) -> list[float]:
+    """The numbers of the next step of Adam."""
+    optimizer = torch.optim.Adam(problem.model.parameters(), lr=1e-2, eps=1e-3)
+    report = hm.step_report(problem, optimizer, model=problem.model, batch_size=6, num_batches=3)
+    names = ("sharpness", "preconditioned_sharpness", "batch_sharpness", "gradient_noise_scale", "predicted_change")
+    found = [getattr(report, name).value for name in (*names, "measured_change", "critical_learning_rate")]
+    return [*found, *report.layer_terms.terms]
+
+
 CALLS: dict[str, Callable[[hm.Problem], Any]] = {
     "gradient": lambda problem: problem.gradient(),
     "product": lambda problem: hm.loss_hessian(problem) @ ones(problem),
@@ -176,6 +185,7 @@ CALLS: dict[str, Callable[[hm.Problem], Any]] = {
     "map": lambda problem: map_numbers(hm.map(problem, seconds=None)),
     "map without the dense Hessian": lambda problem: map_numbers(hm.map(problem, dense=False, seconds=None)),
     "Tracker": lambda problem: tracked(problem),
+    "step_report": stepped,
     "certified_rank": lambda problem: hm.certified_rank(problem, "loss").value,
     "function_rank": lambda problem: hm.function_rank(problem.model, problem.samples.first[0]).ranks,
     "learning_coefficient_estimate": lambda problem: (

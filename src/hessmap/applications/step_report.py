@@ -114,11 +114,12 @@ def step_report(
         P (``notes`` of the report). Thresholds and their derivation: ``hessmap.applications.preconditioners``. Weights,
         buffers, gradients, random state and the optimiser are never written to.
 
-        Batch sharpness: Andreyev & Beneventano 2024, "Edge of stochastic stability". Noise scale: McCandlish et al.
-        2018, "An empirical model of large-batch training", tr(Sigma) / |G|^2 with the problem's data as the population.
-        Critical learning rate: Kalra & Barkeshli 2024, "Why warmup the learning rate?": the quadratic model's root is
-        confirmed by two evaluations of the loss; where these disagree, the multiple is doubled or halved and bisected
-        until the bracket is 1/16 of it. A raise between two multiples that were tried is not excluded.
+        Batch sharpness, the mean of the quotients: Andreyev & Beneventano 2024, "Edge of stochastic stability". Noise
+        scale: McCandlish et al. 2018, "An empirical model of large-batch training", tr(Sigma) / |G|^2 with the
+        problem's data as the population. Critical learning rate: Kalra & Barkeshli 2024, "Why warmup the learning
+        rate?"; the root of the quadratic model is confirmed by two evaluations of the loss, and where these disagree
+        the multiple is doubled or halved and bisected until the bracket is 1/16 of it. A raise between two multiples
+        that were tried is not excluded.
 
     Example:
         >>> import hessmap as hm
