@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from pathlib import Path
+from urllib.parse import urlparse
+from urllib.request import url2pathname
 
 import pytest
 from typer.testing import CliRunner
@@ -162,3 +165,25 @@ def test_mistakes_are_one_sentence(words: tuple[str, ...], message: str) -> None
     assert result.exit_code == 2
     assert message in result.output
     assert len(result.output.splitlines()) == 1
+
+
+def test_an_item_opens_as_a_page_with_formula_test_rows_and_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    result = RUNNER.invoke(app, ["papers", "1", "Theorem 7", "--open"])
+    assert result.exit_code == 0, result.output
+    (address,) = opened
+    text = Path(url2pathname(urlparse(address).path)).read_text(encoding="utf-8")
+    (item,) = papers()[1].items_named("Theorem 7")
+    for part in (item.claim[:20], item.functions[0], item.tests[0], item.studies[0], item.figures[0], "Rows of"):
+        assert escape(part) in text, part
+    assert "Reference" in text
+    assert RUNNER.invoke(app, ["papers", "1", "--open"]).exit_code != 0
+    assert len(opened) == 1
+
+
+def test_the_numbers_of_a_table_stand_in_rows() -> None:
+    text = RUNNER.invoke(app, ["papers", "2", "Table 8"]).output
+    line = next(line for line in text.splitlines() if "LeNet5 on MNIST, fc1" in line)
+    assert "0.890" in line
+    assert "0.72" in line

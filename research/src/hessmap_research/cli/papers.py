@@ -19,6 +19,7 @@ EXAMPLES = """
   hessmap papers 2                    [dim]# every item of paper 2[/dim]\n
   hessmap papers 2 --missing          [dim]# not tried, or only smaller[/dim]\n
   hessmap papers 2 "Table 8"          [dim]# everything about an item[/dim]\n
+  hessmap papers 2 "Table 8" --open   [dim]# on one page, with rows and figures[/dim]\n
   hessmap papers 2 lemma              [dim]# every lemma[/dim]\n
   hessmap papers --status corrected\n
   hessmap papers --html papers.html   [dim]# a page with filters[/dim]
@@ -31,6 +32,9 @@ def papers(
     missing: Annotated[bool, typer.Option("--missing", help="Only items with something left to run.")] = False,
     status: Annotated[str | None, typer.Option(help="Only items of this status.")] = None,
     html: Html = None,
+    open_page: Annotated[
+        bool, typer.Option("--open", help="Show the items of a name on a page in the browser.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Say what the papers claim, item by item, and how far each claim was verified."""
@@ -45,6 +49,9 @@ def papers(
     asked = _papers_numbered(number)
     if item:
         asked = [replace(paper, items=paper.items_named(" ".join(item))) for paper in asked]
+    if open_page:
+        _open_items(asked, is_named=bool(item))
+        return
     kept = [replace(paper, items=tuple(_kept(paper.items, missing, status))) for paper in asked]
     if html is not None:
         from hessmap_research.papers.text import papers_page
@@ -61,6 +68,23 @@ def papers(
         from hessmap_research.papers.text import overview
 
         console().print(overview(kept))
+
+
+def _open_items(asked: Sequence[Paper], is_named: bool) -> None:
+    """Write the page of the named items to a temporary folder and open it."""
+    import tempfile
+    import webbrowser
+    from pathlib import Path
+
+    from hessmap.errors import require
+    from hessmap_research.papers.item_page import item_page
+
+    remedy = 'hessmap papers 2 "Table 8" --open'
+    require(is_named, "--open shows the items of a name", "got no name", remedy)
+    (paper,) = asked
+    path = Path(tempfile.mkdtemp(prefix="hessmap-")) / "item.html"
+    echo_written(write_text(path, item_page(paper, paper.items)))
+    webbrowser.open(path.as_uri())
 
 
 def _papers_numbered(number: str | None) -> list[Paper]:

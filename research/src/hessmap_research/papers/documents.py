@@ -50,6 +50,8 @@ def _row(item: Item, page: str) -> str:
 
 def _numbers(item: Item) -> str:
     """The published numbers and ours, or those of the two that there are."""
+    if item.numbers:
+        return " Paper and ours: " + "; ".join(f"{name} {theirs}, {ours}" for name, theirs, ours in item.numbers) + "."
     if item.published and item.ours:
         return f" Paper: {item.published}; ours: {item.ours}."
     if item.published:

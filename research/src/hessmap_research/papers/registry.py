@@ -53,7 +53,8 @@ class Item(Record):
     ``claim`` is in our words. ``functions`` are dotted names of hessmap or hessmap_research; ``studies`` and ``tests``
     (paths in the repository) are where it is compared with something. ``outcomes`` are those of studies that the status
     needs: the study, the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study,
-    "cases" and "agrees". ``published`` and ``ours`` are numbers side by side. ``left`` is what remains to be run,
+    "cases" and "agrees". ``numbers`` are rows of a table: what, the paper's number and ours; ``published`` and ``ours``
+    are what no such table has. ``left`` is what remains to be run,
     whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
     ``also`` are other names, of sections and equations that state the same.
     """
@@ -68,6 +69,7 @@ class Item(Record):
     tests: tuple[str, ...] = ()
     outcomes: tuple[tuple[str, str, str], ...] = ()
     page: str = ""
+    numbers: tuple[tuple[str, str, str], ...] = ()
     published: str = ""
     ours: str = ""
     left: str = ""

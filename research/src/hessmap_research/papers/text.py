@@ -134,7 +134,11 @@ def item_view(item: Item) -> RenderableType:
     parts: list[RenderableType] = [Text.assemble((f"{item.item}: ", "bold"), item.claim)]
     status = Text.assemble((item.status, _STYLES[item.status]), f" ({STATUSES[item.status]})")
     parts.append(_line("status", status))
-    for name, value in (("evidence", item.evidence), ("paper", item.published), ("ours", item.ours)):
+    if item.evidence:
+        parts.append(_line("evidence", Text(item.evidence)))
+    if item.numbers:
+        parts.append(Padding(_numbers_table(item), (0, 0, 0, 2)))
+    for name, value in (("paper", item.published), ("ours", item.ours)):
         if value:
             parts.append(_line(name, Text(value)))
     parts += [_line("study", Text.assemble((study, "bold"), f": {study_line(study)}")) for study in item.studies]
@@ -146,6 +150,17 @@ def item_view(item: Item) -> RenderableType:
     if item.left:
         parts.append(_line("left", Text(item.left, style="yellow")))
     return Group(*parts)
+
+
+def _numbers_table(item: Item) -> RenderableType:
+    """The paper's numbers and ours, a line for each quantity."""
+    table = new_table()
+    table.add_column("quantity", overflow="fold")
+    table.add_column("paper", justify="right", overflow="fold")
+    table.add_column("ours", justify="right", overflow="fold")
+    for row in item.numbers:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def study_line(study: str) -> str:
