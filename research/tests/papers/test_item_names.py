@@ -37,7 +37,7 @@ KINDS = {
 
 def paper_with(*names: str) -> Paper:
     items = tuple(Item(0, name, "c.", "verified") for name in names)
-    return Paper(0, "Somebody 2020", "On ranks", "layers.md", "Yes.", "x.png", items)
+    return Paper(0, "Somebody 2020", "On ranks", "layers.md", "Do ranks grow?", "Yes.", "x.png", items)
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ ITEMS = (
 
 @pytest.fixture
 def _a_made_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Paper(0, "Somebody 2020", "On ranks", "layers.md", "Yes.", "x.png", ITEMS)
-    finished = Paper(1, "Nobody 2021", "On figures", "layers.md", "Yes.", "x.png", ITEMS[1:2])
+    made = Paper(0, "Somebody 2020", "On ranks", "layers.md", "Do ranks grow?", "Yes.", "x.png", ITEMS)
+    finished = Paper(1, "Nobody 2021", "On figures", "layers.md", "Do ranks grow?", "Yes.", "x.png", ITEMS[1:2])
     monkeypatch.setattr("hessmap_research.papers.papers", lambda: (made, finished))
 
 
