@@ -354,6 +354,40 @@ def test_fisher_diagonals_are_written_to_files(tmp_path: Path, monkeypatch: pyte
         hm.fisher_diagonal(problem, path=tmp_path / "other.safetensors")
 
 
+def test_eigenvectors_are_computed_when_a_function_of_the_matrix_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of("mlp")
+    calls = []
+    monkeypatch.setattr(torch.linalg, "eigh", lambda matrix, found=torch.linalg.eigh: calls.append(1) or found(matrix))
+    curvature = hm.kronecker_curvature(problem, "kfac")
+    vector = problem.gradient()
+    product = curvature @ vector
+    assert not calls
+    by_eigenvectors = curvature._apply(lambda values: values, vector)
+    assert len(calls) == 4  # two factors of two layers
+    assert relative(product, by_eigenvectors) < 1e-12
+    curvature.solve(vector, damping=0.1)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "block"])
+def test_factors_that_lapack_does_not_decompose_in_float32_are_decomposed_in_float64(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, inputs, targets = mlp()
+    single = hm.Problem(model.float(), "cross_entropy", inputs.float(), targets, dtype=torch.float32)
+    expected = hm.kronecker_curvature(single, kind).solve(single.gradient(), damping=0.1)
+
+    def failing(matrix: Tensor, found: Callable[[Tensor], Tensor] = torch.linalg.eigh) -> Tensor:
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("linalg.eigh: The algorithm failed to converge")
+        return found(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", failing)
+    found = hm.kronecker_curvature(single, kind).solve(single.gradient(), damping=0.1)
+    assert found.dtype == torch.float32
+    assert relative(found, expected) < 1e-5
+
+
 def test_relative_damping_scales_with_the_mean_eigenvalue_of_each_block() -> None:
     curvature = hm.kronecker_curvature(problem_of("mlp"), "kfac")
     vector = torch.ones(curvature.size, dtype=DOUBLE)

@@ -4,13 +4,14 @@ For a layer with inputs x_p and output gradients g_p at the positions p of a sam
 ``sum_n sum_pq (g_p g_q^T) (x) (x_p x_q^T)`` over samples n and the columns of the loss Hessian's root. K-FAC replaces
 it by ``E[g g^T] (x) E[x x^T]`` (Martens & Grosse 2015), with weights that are shared over positions treated by "expand"
 or "reduce" (Eschenhagen et al. 2023); EK-FAC keeps the eigenvectors and computes the exact second moments along them
-(George et al. 2018). Every block is held by its eigenvectors and eigenvalues: all functions of it have one form.
+(George et al. 2018). Functions of a block are those of its eigenvalues: all of them have one form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,7 @@ from hessmap.layers.comparison import best_kronecker_product
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
 from hessmap.layers.layer import find_layer, layer_names, name_of_layer
-from hessmap.linalg import Layout, Processes, SymmetricOperator, require_memory, rows_that_fit
+from hessmap.linalg import Layout, Processes, SymmetricOperator, require_memory, rows_that_fit, to_host
 from hessmap.losses import output_roots, require_parts
 from hessmap.problem import Batch, Problem, recording_of, require_problem, vjp_rows
 from hessmap.records import register_reader, save_archive
@@ -73,6 +74,10 @@ class CurvatureBlock:
     values: Tensor
     bases: tuple[Tensor, ...]
 
+    @property
+    def size(self) -> int:
+        return self.entries.numel()
+
     def apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
         """Multiply columns by a function of the block, given on its eigenvalues."""
         factors = function(self.values)
@@ -85,6 +90,86 @@ class CurvatureBlock:
         matrices = vectors.T.reshape(-1, *self.values.shape)
         rotated = factors * (left.T @ matrices @ right)
         return (left @ rotated @ right.T).reshape(len(matrices), -1).T
+
+    def multiply(self, vectors: Tensor) -> Tensor:
+        """Multiply columns by the block."""
+        return self.apply(lambda values: values, vectors)
+
+    def diagonal(self) -> Tensor:
+        """The diagonal of the block."""
+        squares = [basis.square() for basis in self.bases]
+        if len(squares) == 2:
+            return (squares[0] @ self.values @ squares[1].T).flatten()
+        return squares[0] @ self.values if squares else self.values
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> CurvatureBlock:
+        """The block on another device, its numbers in another dtype."""
+        bases = tuple(basis.to(device, dtype) for basis in self.bases)
+        return CurvatureBlock(self.names, self.form, self.entries.to(device), self.values.to(device, dtype), bases)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What determines the block beside its names, for a file."""
+        bases = {f"basis{place}": basis for place, basis in enumerate(self.bases)}
+        return {"entries": self.entries, "values": self.values, **bases}
+
+
+class FactoredBlock(CurvatureBlock):
+    """A block by its matrix, or by the two factors of a Kronecker product.
+
+    Products use the factors. Eigenvectors are computed when another function of the block is asked for the first time.
+
+    Args:
+        names: Parameters covered by the block.
+        form: As of a CurvatureBlock.
+        entries: Positions of the block's coordinates in the flat parameter vector.
+        factors: The matrix, or the output and the input factor.
+        shift: Multiple of the identity that is added to the product. Defaults to 0.
+    """
+
+    factors: tuple[Tensor, ...]
+    shift: float
+
+    def __init__(
+        self, names: tuple[str, ...], form: str, entries: Tensor, factors: Sequence[Tensor], shift: float = 0.0
+    ) -> None:
+        symmetric = tuple((factor + factor.T) / 2 for factor in factors)
+        fields = {"names": names, "form": form, "entries": entries, "factors": symmetric, "shift": shift}
+        self.__dict__.update(fields)
+
+    @cached_property
+    def _spectrum(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        pairs = [_eigenpairs(factor) for factor in self.factors]
+        values = pairs[0][0] if len(pairs) == 1 else torch.outer(pairs[0][0], pairs[1][0])
+        return values + self.shift, tuple(vectors for _, vectors in pairs)
+
+    @property
+    def values(self) -> Tensor:
+        return self._spectrum[0]
+
+    @property
+    def bases(self) -> tuple[Tensor, ...]:
+        return self._spectrum[1]
+
+    def multiply(self, vectors: Tensor) -> Tensor:
+        if len(self.factors) == 1:
+            found = self.factors[0] @ vectors
+        else:
+            left, right = self.factors
+            matrices = vectors.T.reshape(-1, len(left), len(right))
+            found = (left @ matrices @ right).reshape(len(matrices), -1).T
+        return found + self.shift * vectors if self.shift else found
+
+    def diagonal(self) -> Tensor:
+        parts = [factor.diagonal() for factor in self.factors]
+        return (parts[0] if len(parts) == 1 else torch.outer(*parts).flatten()) + self.shift
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> FactoredBlock:
+        factors = [factor.to(device, dtype) for factor in self.factors]
+        return FactoredBlock(self.names, self.form, self.entries.to(device), factors, self.shift)
+
+    def tensors(self) -> dict[str, Tensor]:
+        factors = {f"factor{place}": factor for place, factor in enumerate(self.factors)}
+        return {"entries": self.entries, "shift": torch.tensor(self.shift, dtype=torch.float64), **factors}
 
 
 class KroneckerCurvature(SymmetricOperator):
@@ -109,14 +194,14 @@ class KroneckerCurvature(SymmetricOperator):
         self.fisher = fisher
         self.dtype = dtype
         if self.blocks:
-            self.device = self.blocks[0].values.device
+            self.device = self.blocks[0].entries.device
 
     @property
     def size(self) -> int:
         return self.layout.size
 
     def matmat(self, vectors: Tensor) -> Tensor:
-        return self._apply(lambda values: values, vectors)
+        return self._by_block(lambda block, columns: block.multiply(columns), vectors)
 
     def solve(self, vectors: Tensor, *, damping: float, relative: bool = False) -> Tensor:
         """Compute (K + damping I)^-1 b.
@@ -155,7 +240,7 @@ class KroneckerCurvature(SymmetricOperator):
             A flat vector of parameters.
         """
         noise = torch.randn(self.size, generator=generator, dtype=torch.float64)
-        return self.inverse_sqrt(noise.to(self.blocks[0].values), damping=damping, relative=relative)
+        return self.inverse_sqrt(noise.to(self.device, self.dtype), damping=damping, relative=relative)
 
     def eigenvalues(self) -> Tensor:
         """All eigenvalues in descending order."""
@@ -164,18 +249,12 @@ class KroneckerCurvature(SymmetricOperator):
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         diagonal = torch.zeros(self.size, dtype=torch.float64)
         for block in self.blocks:
-            squares = [basis.square() for basis in block.bases]
-            values = block.values
-            if len(squares) == 2:
-                values = squares[0] @ values @ squares[1].T
-            elif squares:
-                values = squares[0] @ values
-            diagonal[block.entries.cpu()] = values.flatten().to("cpu", torch.float64)
+            diagonal[block.entries.flatten().cpu()] = block.diagonal().to("cpu", torch.float64)
         return diagonal
 
     def to_dense(self) -> Tensor:
         require_memory("the dense form", 8 * self.size**2, "Use products, or block by block")
-        return self.matmat(torch.eye(self.size, dtype=self.dtype, device=self.blocks[0].values.device))
+        return self.matmat(torch.eye(self.size, dtype=self.dtype, device=self.device))
 
     def save(self, path: str | Path) -> None:
         """Write the curvature to a file, which ``hm.load`` reads.
@@ -193,11 +272,11 @@ class KroneckerCurvature(SymmetricOperator):
         """
         blocks, arrays = list[dict[str, Any]](), dict[str, Any]()
         for number, block in enumerate(self.blocks):
-            blocks.append({"names": block.names, "form": block.form, "num_bases": len(block.bases)})
-            parts = {"entries": block.entries, "values": block.values}
-            parts |= {f"basis{place}": basis for place, basis in enumerate(block.bases)}
+            parts = block.tensors()
+            blocks.append({"names": block.names, "form": block.form, "tensors": list(parts)})
             arrays |= {f"{number}.{name}": part.cpu().numpy() for name, part in parts.items()}
         about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
+        about["dtype"] = str(self.dtype).removeprefix("torch.")
         save_archive(path, "KroneckerCurvature", {**about, "shapes": self.layout.shapes, "blocks": blocks}, arrays)
 
     def to(self, device: torch.device | str) -> KroneckerCurvature:
@@ -209,15 +288,7 @@ class KroneckerCurvature(SymmetricOperator):
         Returns:
             A new curvature.
         """
-        blocks = [
-            replace(
-                block,
-                entries=block.entries.to(device),
-                values=block.values.to(device),
-                bases=tuple(basis.to(device) for basis in block.bases),
-            )
-            for block in self.blocks
-        ]
+        blocks = [block.to(device) for block in self.blocks]
         about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
         return KroneckerCurvature(self.layout, blocks, dtype=self.dtype, **about)
 
@@ -239,10 +310,13 @@ class KroneckerCurvature(SymmetricOperator):
         return of_values
 
     def _apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+        return self._by_block(lambda block, columns: block.apply(function, columns), vectors)
+
+    def _by_block(self, product: Callable[[CurvatureBlock, Tensor], Tensor], vectors: Tensor) -> Tensor:
         columns = vectors.reshape(len(vectors), -1)
         result = torch.zeros_like(columns)
         for block in self.blocks:
-            result[block.entries] = block.apply(function, columns[block.entries]).to(result.dtype)
+            result[block.entries] = product(block, columns[block.entries]).to(result.dtype)
         return result.reshape(vectors.shape)
 
     def __repr__(self) -> str:
@@ -252,16 +326,17 @@ class KroneckerCurvature(SymmetricOperator):
 
 
 def _restored(header: dict[str, Any], arrays: dict[str, Any]) -> KroneckerCurvature:
-    blocks = []
+    blocks = list[CurvatureBlock]()
     for number, about in enumerate(header["blocks"]):
-        entries, values, *bases = (
-            torch.from_numpy(arrays[f"{number}.{name}"])
-            for name in ("entries", "values", *(f"basis{place}" for place in range(about["num_bases"])))
-        )
-        blocks.append(CurvatureBlock(tuple(about["names"]), about["form"], entries, values, tuple(bases)))
+        entries, second, *others = (torch.from_numpy(arrays[f"{number}.{name}"]) for name in about["tensors"])
+        names, form = tuple(about["names"]), about["form"]
+        if "shift" in about["tensors"]:
+            blocks.append(FactoredBlock(names, form, entries, others, float(second)))
+        else:
+            blocks.append(CurvatureBlock(names, form, entries, second, tuple(others)))
     layout = Layout(tuple((name, tuple(shape)) for name, shape in header["shapes"]))
-    names = {name: header[name] for name in ("kind", "part", "fisher")}
-    return KroneckerCurvature(layout, blocks, dtype=blocks[0].values.dtype, **names)
+    given = {name: header[name] for name in ("kind", "part", "fisher")}
+    return KroneckerCurvature(layout, blocks, dtype=getattr(torch, header["dtype"]), **given)
 
 
 register_reader("KroneckerCurvature", _restored)
@@ -326,7 +401,8 @@ def kronecker_curvature(
     must = "curvature over several processes needs part='outer_product'"
     require(part == "outer_product" or not distributed, must, f"got part={part!r}")
     if part == "loss":
-        blocks = [_on_device(block, problem) for block in _loss_blocks(problem, kind, sharing)]
+        like = problem.parameters
+        blocks = [block.to(like.device, like.dtype) for block in _loss_blocks(problem, kind, sharing)]
     else:
         processes = Processes(alone=not distributed)
         blocks = _Rows(problem, fisher, checked_seed(seed), processes).blocks(kind, sharing)
@@ -428,18 +504,14 @@ class _Rows:
         factors = self._factors(sharing)
         if kind == "best":
             factors = self._nearest_factors(factors)
-        form, bases, values = "kronecker", [], []
-        for pair in factors:
-            (left_values, left), (right_values, right) = map(_eigenpairs, pair)
-            bases.append((left, right))
-            values.append(torch.outer(left_values, right_values))
-        if kind == "ekfac":
-            form, values = "kronecker, corrected eigenvalues", self._second_moments(bases)
-        entries = self._entries()
-        return [
-            CurvatureBlock(names, form, places.flatten(), own, basis)
-            for (names, places), own, basis in zip(entries, values, bases, strict=True)
-        ]
+        entries = [(names, places.flatten()) for names, places in self._entries()]
+        if kind != "ekfac":
+            pairs = zip(entries, factors, strict=True)
+            return [FactoredBlock(names, "kronecker", places, pair) for (names, places), pair in pairs]
+        bases = [(_eigenpairs(left)[1], _eigenpairs(right)[1]) for left, right in factors]
+        found = zip(entries, self._second_moments(bases), bases, strict=True)
+        form = "kronecker, corrected eigenvalues"
+        return [CurvatureBlock(names, form, places, values, basis) for (names, places), values, basis in found]
 
     def _entries(self) -> list[tuple[tuple[str, ...], Tensor]]:
         """Of every layer its parameters, and the flat positions of [W, b] as (outputs, columns)."""
@@ -649,12 +721,10 @@ def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> lis
         else:
             product = best_kronecker_product(layer_hessian(problem, layer, with_bias=with_bias)).product
             pair, penalty = (product.output_factor, product.input_factor), 0.0  # nearest to a block that has it
-        (left_values, left), (right_values, right) = map(_eigenpairs, pair)
         places = entries_of(names[:1]).reshape(own.num_outputs, -1)
         if with_bias:
             places = torch.cat([places, entries_of(names[1:])[:, None]], 1)
-        values = torch.outer(left_values, right_values) + penalty
-        blocks.append(CurvatureBlock(names, "kronecker", places.flatten(), values, (left, right)))
+        blocks.append(FactoredBlock(names, "kronecker", places.flatten(), pair, penalty))
     return blocks
 
 
@@ -669,15 +739,8 @@ def _loss_diagonal(hessian: Hessian, names: tuple[str, ...], entries: Tensor) ->
     return CurvatureBlock(names, "diagonal", entries, values, ())
 
 
-def _on_device(block: CurvatureBlock, problem: Problem) -> CurvatureBlock:
-    like = problem.parameters
-    bases = tuple(basis.to(like) for basis in block.bases)
-    return replace(block, entries=block.entries.to(like.device), values=block.values.to(like), bases=bases)
-
-
 def _dense_block(names: tuple[str, ...], entries: Tensor, matrix: Tensor) -> CurvatureBlock:
-    values, basis = _eigenpairs(matrix)
-    return CurvatureBlock(names, "dense", entries, values, (basis,))
+    return FactoredBlock(names, "dense", entries, (matrix,))
 
 
 def _factored_uses(problem: Problem) -> tuple[int, ...]:
@@ -706,7 +769,13 @@ def _groups(problem: Problem, kind: CurvatureKind) -> list[tuple[str, ...]]:
 
 
 def _eigenpairs(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    values, vectors = torch.linalg.eigh((matrix + matrix.T) / 2)
+    """In the matrix's own format, or in float64 on the host where LAPACK does not converge: in float32 it can fail for
+    factors of low rank, which few samples give."""
+    symmetric = (matrix + matrix.T) / 2
+    try:
+        values, vectors = torch.linalg.eigh(symmetric)
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
+        values, vectors = (found.to(matrix) for found in torch.linalg.eigh(to_host(symmetric)))
     return values, vectors
 
 

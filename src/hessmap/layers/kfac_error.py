@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -66,7 +65,7 @@ def kronecker_error(
     shift = float(curvature.eigenvalues().mean()) if damping is None else checked_number("damping", damping)
     require(shift > 0, "damping must be positive", f"got {shift:g}")
     generator = torch.Generator().manual_seed(seed)
-    sizes = [min(count, block.values.numel()) for block in curvature.blocks]
+    sizes = [min(count, block.size) for block in curvature.blocks]
     blocks = tuple(
         _block_error(true, block, size, tolerance, generator)
         for block, size in zip(curvature.blocks, sizes, strict=True)
@@ -89,12 +88,12 @@ def _true_matrix(problem: Problem, curvature: KroneckerCurvature) -> Hessian:
 def _block_error(
     true: Hessian, block: CurvatureBlock, count: int, tolerance: float, generator: torch.Generator
 ) -> KroneckerBlockError:
-    entries = block.entries.cpu()
+    entries = block.entries.flatten().cpu()
     size, leading = len(entries), _leading(block, count)
     overlap = None
     if size <= _FORMED:
         matrix = true.dense_block(entries, entries)
-        approximate = block.apply(_same, torch.eye(size, dtype=matrix.dtype, device=matrix.device))
+        approximate = block.multiply(torch.eye(size, dtype=matrix.dtype, device=matrix.device))
         norm = float(matrix.norm())
         error = float((matrix - approximate).norm()) / norm if norm else 0.0, 0.0
         if leading is not None:
@@ -102,7 +101,7 @@ def _block_error(
             overlap = _overlap(vectors, leading)
     else:
         own = PrincipalBlock(true, entries)
-        error = _probed_error(own.matmat, partial(block.apply, _same), block.values, size, generator)
+        error = _probed_error(own.matmat, block.multiply, block.values, size, generator)
         if leading is not None:
             pairs = top_eigenpairs(own, count, tolerance=tolerance)
             overlap = _overlap(torch.as_tensor(pairs.eigenvectors).to(leading), leading)
@@ -125,10 +124,6 @@ def _leading(block: CurvatureBlock, count: int) -> Tensor | None:
 def _overlap(one: Tensor, other: Tensor) -> float:
     """The mean squared cosine of the principal angles between two subspaces of one dimension."""
     return float((one.T @ other).square().sum() / one.shape[1])
-
-
-def _same(values: Tensor) -> Tensor:
-    return values
 
 
 def _probed_error(
