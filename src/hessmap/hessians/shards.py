@@ -39,11 +39,11 @@ def local_tensor(tensor: Any) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One parameter: its copies are over these groups, and ``owned`` are the entries that this process owns."""
+    """One parameter: which processes have copies of the local tensor, and the entries of it that this one owns."""
 
     name: str
     parameter: nn.Parameter
-    copies: tuple[Processes, ...]
+    copies: Processes | None
     owned: slice
 
     @property
@@ -53,6 +53,34 @@ class Part:
     @property
     def num_owned(self) -> int:
         return int(self.owned.stop - self.owned.start)
+
+
+_GROUPS: dict[tuple[int, tuple[int, ...]], Any] = {}  # groups of copies, which torch keeps as well
+
+
+def _shard_key(parameter: Any) -> tuple[Any, ...]:
+    """Equal for processes with the same local tensor, whatever meshes they are on."""
+    if not is_dtensor(parameter):
+        return ()
+    mesh = parameter.device_mesh
+    places = enumerate(zip(parameter.placements, mesh.get_coordinate(), strict=True))
+    return tuple((str(kind), mesh.size(n), place) for n, (kind, place) in places if not kind.is_replicate())
+
+
+def _require_usable(name: str, parameter: Any) -> None:
+    require(not parameter.is_complex(), "weights must be real", f"parameter '{name}' is {parameter.dtype}")
+    if getattr(parameter, "_post_accumulate_grad_hooks", None):
+        must = "a model that is used in place must not act on its gradients"
+        got = f"parameter '{name}' has a hook that runs after its gradient (an optimiser in the backward pass?)"
+        raise UnsupportedNetwork(sentence(must, got, "Remove the hook for the measurement"))
+    if is_dtensor(parameter) and any(placement.is_partial() for placement in parameter.placements):
+        raise InvalidInput(sentence("parameters must be sharded or whole", f"'{name}' is a partial sum"))
+
+
+def _part(name: str, parameter: nn.Parameter, copies: Processes | None) -> Part:
+    length = local_tensor(parameter).numel()
+    place, count = (0, 1) if copies is None else (copies.rank, copies.count)
+    return Part(name, parameter, copies, slice(length * place // count, length * (place + 1) // count))
 
 
 class Shards:
@@ -70,7 +98,10 @@ class Shards:
         trainable = [name for name, value in named.items() if value.requires_grad]
         require(bool(trainable), "the model must have a parameter to differentiate", "all are frozen, or there is none")
         chosen = selected_names(parameters, trainable, [name for name in named if name not in trainable])
-        self.parts = tuple(self._part(name, named[name]) for name in chosen)
+        for name in chosen:
+            _require_usable(name, named[name])
+        copies = self._copies([named[name] for name in chosen])
+        self.parts = tuple(_part(name, named[name], own) for name, own in zip(chosen, copies, strict=True))
         self.device = self.parts[0].local.device
         widths = [part.parameter.dtype for part in self.parts]
         self.dtype = torch.float64 if torch.float64 in widths else torch.float32
@@ -82,34 +113,31 @@ class Shards:
         require(counted == self.size, must, f"{got} entries are owned by a process", "Use a mesh of all processes")
         self.sizes = torch.tensor([part.parameter.numel() for part in self.parts], dtype=torch.float64)
 
-    def _part(self, name: str, parameter: nn.Parameter) -> Part:
-        require(not parameter.is_complex(), "weights must be real", f"parameter '{name}' is {parameter.dtype}")
-        hooks = getattr(parameter, "_post_accumulate_grad_hooks", None)
-        if hooks:
-            must = "a model that is used in place must not act on its gradients"
-            got = f"parameter '{name}' has a hook that runs after its gradient (an optimiser in the backward pass?)"
-            raise UnsupportedNetwork(sentence(must, got, "Remove the hook for the measurement"))
-        copies = self._copies(name, parameter)
-        place, count = 0, 1
-        for group in copies:
-            place, count = place * group.count + group.rank, count * group.count
-        length = local_tensor(parameter).numel()
-        bounds = [length * index // count for index in (place, place + 1)]
-        return Part(name, parameter, copies, slice(*bounds))
+    def _copies(self, parameters: Sequence[nn.Parameter]) -> list[Processes | None]:
+        """For every parameter the processes that have the same local tensor; None where it is this one alone."""
+        count = self.processes.count
+        if count == 1:
+            return [None] * len(parameters)
+        keys: list[Any] = [None] * count
+        with self.processes.noting_losses():
+            dist.all_gather_object(keys, [_shard_key(parameter) for parameter in parameters])
+        found: list[Processes | None] = []
+        for place in range(len(parameters)):
+            sets: dict[Any, list[int]] = {}
+            for rank in range(count):
+                sets.setdefault(keys[rank][place], []).append(rank)
+            groups = {ranks: self._group(ranks) for ranks in map(tuple, sets.values()) if len(ranks) > 1}
+            found.append(next((group for ranks, group in groups.items() if self.processes.rank in ranks), None))
+        return found
 
-    def _copies(self, name: str, parameter: Any) -> tuple[Processes, ...]:
-        """The groups of processes over which this local tensor has copies."""
-        if self.processes.count == 1:
-            return ()
-        if not is_dtensor(parameter):
-            return (self.processes,)
-        mesh, found = parameter.device_mesh, []
-        for dimension, placement in enumerate(parameter.placements):
-            if placement.is_replicate() and mesh.size(dimension) > 1:
-                found.append(Processes(mesh.get_group(dimension), self.processes.timeout))
-            elif placement.is_partial():
-                raise InvalidInput(sentence("parameters must be sharded or whole", f"'{name}' is a partial sum"))
-        return tuple(found)
+    def _group(self, ranks: tuple[int, ...]) -> Processes | None:
+        """The group of some processes; all processes make it, once, whether they belong to it or not."""
+        if len(ranks) == self.processes.count:
+            return self.processes
+        key = (id(dist.group.WORLD), ranks)
+        if key not in _GROUPS:
+            _GROUPS[key] = dist.new_group(list(ranks))
+        return Processes(_GROUPS[key], self.processes.timeout) if self.processes.rank in ranks else None
 
     def point(self) -> Tensor:
         """The parameters as a vector."""
@@ -143,12 +171,10 @@ class Shards:
         """Set the parameters to ``start``, their local tensors, plus a vector."""
         for part, begin, piece in zip(self.parts, start, self.pieces(offset), strict=True):
             local = part.local
-            if part.copies:
+            if part.copies is not None:
                 whole = torch.zeros(local.numel(), dtype=piece.dtype, device=piece.device)
                 whole[part.owned] = piece
-                for group in part.copies:
-                    whole = group.sum(whole)
-                piece = whole
+                piece = part.copies.sum(whole)
             moved = begin.to(piece.dtype).flatten() + piece.to(begin.device)
             local.copy_(moved.reshape(local.shape))
 
