@@ -147,9 +147,8 @@ def test_errors_on_test_data_are_recomputed_or_named_and_never_repeated(certific
     assert verify(certificate, test_data=tests).verdict == "confirmed"  # which states none
 
 
-def test_doubts_are_found_anew(problem, certificate: Certificate) -> None:
+def test_doubts_are_found_anew(problem, knowing: Certificate) -> None:
     model, _, data = problem
-    knowing = certify(model, copy.deepcopy(model), data, **QUICK)
     silenced = dataclasses.replace(knowing, doubts=())
 
     found = silenced.verify(model, data, initial_model=copy.deepcopy(model), seed=SEED)

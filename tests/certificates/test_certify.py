@@ -89,15 +89,15 @@ def test_test_errors_are_told_apart_from_the_promise(problem) -> None:
 
 
 @pytest.mark.parametrize("basis", BASES)
-def test_every_basis_gives_a_certificate_that_verifies(problem, basis: str) -> None:
+def test_every_basis_gives_a_certificate_that_verifies(problem, fit_in, basis: str) -> None:
     model, initial, data = problem
-    found = certify(model, initial, data, basis, **QUICK)
+    found = fit_in(basis)
 
     assert found.basis == basis
     assert found.verify(model, data, initial_model=initial, seed=1, num_draws=5000).reasons == ()
 
 
-def test_own_basis_is_taken_and_an_identity_is_the_standard_one(problem) -> None:
+def test_own_basis_is_taken_and_an_identity_is_the_standard_one(problem, fit_in) -> None:
     model, initial, data = problem
     identity = {
         name: (torch.eye(layer.out_features), torch.eye(layer.in_features))
@@ -107,7 +107,7 @@ def test_own_basis_is_taken_and_an_identity_is_the_standard_one(problem) -> None
 
     given = certify(model, initial, data, identity, **QUICK)
 
-    assert given.bound == certify(model, initial, data, "standard", **QUICK).bound
+    assert given.bound == fit_in("standard").bound
     assert given.basis == "given"
 
 
@@ -125,12 +125,9 @@ def test_convolutions_have_certificates() -> None:
     assert found.verify(model, data, initial_model=initial, seed=1, num_draws=5000).reasons == ()
 
 
-def test_initial_weights_that_know_the_data_raise_doubts(problem) -> None:
-    model, _, data = problem
-    doubts = certify(model, copy.deepcopy(model), data, **QUICK).doubts
-
-    assert any("equal the trained ones" in doubt for doubt in doubts)
-    assert any("do they know them" in doubt for doubt in doubts)
+def test_initial_weights_that_know_the_data_raise_doubts(knowing: Certificate) -> None:
+    assert any("equal the trained ones" in doubt for doubt in knowing.doubts)
+    assert any("do they know them" in doubt for doubt in knowing.doubts)
 
 
 def test_room_of_certificates_is_there_before_anything_was_touched() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from certificate_cases import QUICK
+from certificate_cases import QUICK, TINY
 from torch import nn
 
 from hessmap.certificates import FitDiverged, FitMoment, certify
@@ -42,7 +42,7 @@ def test_continued_fit_ends_with_the_same_certificate(problem, tmp_path: Path) -
 
 
 def test_checkpoint_of_other_settings_is_refused(problem, tmp_path: Path) -> None:
-    options = QUICK | {"checkpoint": tmp_path / "fit.pt", "progress_every": 20}
+    options = TINY | {"checkpoint": tmp_path / "fit.pt", "progress_every": 2}
     certify(*problem, **options)
     with pytest.raises(InvalidInput, match="seed was 0 and is 1"):
         certify(*problem, seed=1, **options)
@@ -126,7 +126,7 @@ def test_checkpoint_of_another_start_is_refused(problem, tmp_path: Path, changed
 
 
 def test_every_setting_that_decides_the_outcome_is_in_the_certificate(problem) -> None:
-    found = certify(*problem, progress_every=17, **QUICK)
+    found = certify(*problem, progress_every=17, **TINY)
 
     assert found.settings["progress_every"] == 17
     assert found.settings["batch_size"] == 32
