@@ -27,6 +27,7 @@ _HOME_OF = {
     "certify_from_data": "certificates",
     "compare_maps": "maps.comparison",
     "compression_plan": "applications",
+    "cost_plan": "applications",
     "curvature_projection": "applications",
     "density_estimate": "measurement",
     "describe": "networks",
@@ -127,6 +128,7 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap import theory as theory
     from hessmap import training as training
     from hessmap.applications import compression_plan as compression_plan
+    from hessmap.applications import cost_plan as cost_plan
     from hessmap.applications import curvature_projection as curvature_projection
     from hessmap.applications import ewc_penalty as ewc_penalty
     from hessmap.applications import influence as influence

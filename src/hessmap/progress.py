@@ -143,6 +143,7 @@ class Work:
         self._step = step
         self._clock = clock
         self._total: int | None = None
+        self._plan = ""
         self._done = 0
         self._started = clock()
         shown.start(step)
@@ -152,9 +153,10 @@ class Work:
         self._step, self._total, self._done = step, None, 0
         self.shown.start(step)
 
-    def expect(self, total: int) -> None:
-        """Set the largest number of products of this step."""
+    def expect(self, total: int, held: str = "") -> None:
+        """Set the largest number of products of this step, or a predicted one with ``held``, the memory of vectors."""
         self._total, self._done, self._started = total, 0, self._clock()
+        self._plan = f"about {total:,} products, {held} of vectors" if held else f"at most {total:,} products"
         self.shown.start(self._step, total)
 
     def add(self, products: int) -> None:
@@ -163,7 +165,7 @@ class Work:
         if self._total is not None and is_first:
             expected = (self._clock() - self._started) / products * self._total
             if expected > PATIENCE_SECONDS:
-                self.shown.remark(f"{self._step}: at most {self._total:,} products, about {expected:.2g} s")
+                self.shown.remark(f"{self._step}: {self._plan}, about {expected:.2g} s")
         self.shown.advance(self._done, "" if self._total is not None else f"{self._done:,} products")
 
 
@@ -193,15 +195,16 @@ def shown_work(step: str) -> Iterator[Work]:
         work.shown.finish()
 
 
-def expect_products(total: int) -> None:
+def expect_products(total: int, held: str = "") -> None:
     """Set the largest number of products that the current work will make; without shown work nothing happens.
 
     Args:
         total: Number of products.
+        held: Memory of the vectors of the work, as text; the number of products is a prediction then. Defaults to "".
     """
     work = _work.get()
     if work is not None:
-        work.expect(total)
+        work.expect(total, held)
 
 
 def report_products(count: int) -> None:

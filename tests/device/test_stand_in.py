@@ -21,8 +21,9 @@ IN_FLOAT32 = (
     *("output_jacobian", "tangent_kernel", "exact_diagonal", "top_eigenpairs", "sharpness", "trace_estimate"),
     *("density_estimate", "layer_factors", "layer_hessian", "layer_eigenpairs", "mean_output_hessian"),
 )
-# Vectors moved per product, start and results included: what is reached now. The goal is half a vector.
-MOST_MOVED = {"top_eigenpairs": 3.0, "density_estimate": 3.0, "trace_estimate": 3.0}
+# Vectors moved per product, start and results included. Of 255 parameters a vector is as short as the coefficients of a
+# step; test_memory_and_transfers.py has longer ones, below half a vector.
+MOST_MOVED = {"top_eigenpairs": 0.75, "density_estimate": 0.5, "trace_estimate": 0.5}
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_few_bytes_are_moved_per_product(call: str, stand_in: Any, device: torch
     with stand_in.counted() as moved:
         found = {
             "top_eigenpairs": lambda: hm.top_eigenpairs(hessian, 3),
-            "density_estimate": lambda: hm.density_estimate(hessian),
+            "density_estimate": lambda: hm.density_estimate(hessian, num_probes=2, num_steps=8, method="quadrature"),
             "trace_estimate": lambda: hm.trace_estimate(hessian, method="hutchinson"),
         }[call]()
     vectors = (moved.up_bytes + moved.down_bytes) / (8 * problem.num_parameters * found.num_products)

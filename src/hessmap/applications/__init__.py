@@ -4,6 +4,7 @@ One application is one file; each takes a Problem and any curvature operator, an
 """
 
 from hessmap.applications.compression import compression_plan, quantise, quantised_parameters
+from hessmap.applications.cost_plan import cost_plan
 from hessmap.applications.influence import (
     DatamodellingScore,
     InfluenceScores,
@@ -40,6 +41,7 @@ __all__ = [
     "RetrainingEffects",
     "StepName",
     "compression_plan",
+    "cost_plan",
     "curvature_projection",
     "ewc_penalty",
     "filter_normalised_directions",

@@ -55,6 +55,12 @@ class ScaledProduct:
         """Keep the vectors of iterations on a device, in its widest format."""
         self.device, self.dtype = device, widest_dtype(device)
 
+    def check_now(self) -> None:
+        """Run the check before an iteration allocates its vectors."""
+        check, self._check = self._check, None
+        if check is not None:
+            check(self, None, None)
+
     @property
     def scale(self) -> float:
         """What products are divided by."""

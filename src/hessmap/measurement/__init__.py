@@ -3,8 +3,8 @@
 from hessmap.measurement.dense_spectrum import spectrum
 from hessmap.measurement.density import density_estimate
 from hessmap.measurement.diagonal import diagonal_estimate
-from hessmap.measurement.eigenpair_plan import basis_bytes, default_block, eigenpairs_bytes
-from hessmap.measurement.eigenpairs import largest_ritz_value, sharpness, top_eigenpairs
+from hessmap.measurement.eigenpair_plan import EigenpairPlan, basis_bytes, budget_of, default_block, eigenpairs_bytes
+from hessmap.measurement.eigenpairs import largest_ritz_value, planned_eigenpairs, sharpness, top_eigenpairs
 from hessmap.measurement.linear_systems import krylov_solve, solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
 from hessmap.measurement.operators_in import EPS, Floats, Matrix, float_array, reachable_tolerance, rounding_unit
@@ -26,6 +26,7 @@ __all__ = [
     "EPS",
     "RELATIVE_TOLERANCE",
     "BlockTraces",
+    "EigenpairPlan",
     "Floats",
     "Matrix",
     "ProbedOperator",
@@ -33,6 +34,7 @@ __all__ = [
     "auto_spectrum",
     "basis_bytes",
     "block_traces",
+    "budget_of",
     "choose_method",
     "default_block",
     "density_estimate",
@@ -50,6 +52,7 @@ __all__ = [
     "negative_share",
     "numerical_rank",
     "overlap_curve",
+    "planned_eigenpairs",
     "rank_estimate",
     "reachable_tolerance",
     "reconstruction_error",

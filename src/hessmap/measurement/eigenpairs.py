@@ -225,7 +225,7 @@ def top_eigenpairs(
     if memory.method == "three_term":
         must = "approximate eigenvectors serve Lanczos with restarts"
         require(rows is None, must, "the method is three_term", "Leave start out, or increase the memory_budget")
-        expect_products(expected)
+        expect_products(expected, readable_bytes(memory.num_bytes))
         return _few_vector_measurement(matrix, product, wanted, most, seed, memory)
     product.keeps_first = True
     product.starts_at_random, product.seed = rows is None, seed
@@ -235,6 +235,7 @@ def top_eigenpairs(
         plan = replace(plan, together=1)
         precision = "float64" if precision == "auto" else precision
     announce_products(matrix, product, expected)
+    expect_products(expected, readable_bytes(memory.num_bytes))
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.pairs is not None:
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
@@ -300,7 +301,7 @@ def sharpness(
     memory, _ = _planned(matrix, product, wanted, width, memory_budget, method=method, needs_vectors=eigenvector)
     if memory.method == "three_term":
         most = 20 * product.size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
-        expect_products(min(most, memory.num_products))
+        expect_products(min(most, memory.num_products), readable_bytes(memory.num_bytes))
         found = _few_vector_measurement(
             matrix, product, wanted, most, checked_seed(seed), memory, needs_vectors=eigenvector
         )
@@ -324,6 +325,45 @@ def _sharpness_record(found: EigenpairsMeasurement, eigenvector: Floats | None) 
         provenance=found.provenance,
         eigenvector=eigenvector,
     )
+
+
+def planned_eigenpairs(
+    matrix: Matrix,
+    count: int = 1,
+    *,
+    which: End = "largest",
+    tolerance: float | None = None,
+    block_size: int | None = None,
+    max_basis: int | None = None,
+    method: EigenpairMethod = "auto",
+    eigenvectors: bool = True,
+    memory_budget: float | None = None,
+) -> EigenpairPlan:
+    """Plan eigenpairs without a product: what ``top_eigenpairs`` or ``sharpness`` will hold, and its products.
+
+    Args:
+        matrix: Symmetric operator, tensor or array.
+        count: Number of eigenpairs. Defaults to 1.
+        which: As for ``top_eigenpairs``. Defaults to "largest".
+        tolerance: As for ``top_eigenpairs``.
+        block_size: As for ``top_eigenpairs``.
+        max_basis: As for ``top_eigenpairs``.
+        method: As for ``top_eigenpairs``. Defaults to "auto".
+        eigenvectors: Whether eigenvectors are wanted. Defaults to True.
+        memory_budget: As for ``top_eigenpairs``.
+
+    Returns:
+        EigenpairPlan: The method, its bytes and its predicted number of products.
+
+    Raises:
+        TooLarge: If nothing fits the budget.
+    """
+    product = measured_product(matrix)
+    accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
+    wanted = _wanted_pairs(which, count, accuracy, "norm", product.size)
+    width = default_block(matrix, product.size, wanted.count) if block_size is None else block_size
+    options: dict[str, Any] = {"capacity": max_basis, "method": method, "needs_vectors": eigenvectors}
+    return _planned(matrix, product, wanted, width, memory_budget, is_width_free=block_size is None, **options)[0]
 
 
 def _planned(

@@ -11,6 +11,7 @@ smaller part with a probability of at most 1e-3.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -79,9 +80,9 @@ class Run:
 class _Recurrence:
     """The recurrence from one start (a row), and what its coefficients tell about an end of the spectrum."""
 
-    def __init__(self, product: ScaledProduct, start: Tensor, removed: Tensor | None) -> None:
+    def __init__(self, product: ScaledProduct, start: Callable[[], Tensor], removed: Tensor | None) -> None:
         self.removed = removed
-        self.process = ParallelLanczos(product, start, _FIRST_STEPS, "local", removed)
+        self.process = ParallelLanczos(product, start(), _FIRST_STEPS, "local", removed)
 
     @property
     def vector(self) -> Tensor:
@@ -141,7 +142,7 @@ def _points(end: End, value: float, slack: float) -> tuple[float | None, float |
 
 def _run(
     product: ScaledProduct,
-    start: Tensor,
+    start: Callable[[], Tensor],
     removed: Tensor | None,
     end: End,
     wanted: WantedPairs,
@@ -180,10 +181,11 @@ def _run(
             return Run(value, residual, chosen[2], norm, is_met, is_clear, first)
 
 
-def _vector(product: ScaledProduct, start: Tensor, removed: Tensor | None, weights: Tensor, into: Tensor) -> None:
+def _sum_vector(
+    product: ScaledProduct, start: Callable[[], Tensor], removed: Tensor | None, weights: Tensor, into: Tensor
+) -> None:
     """Sum up the Ritz vector of a run in a second pass from the same start, normalised."""
     recurrence = _Recurrence(product, start, removed)
-    del start
     into.zero_()
     for step, weight in enumerate(weights.tolist()):
         into.add_(recurrence.vector, alpha=weight)
@@ -232,6 +234,7 @@ def few_vector_pairs(
         "both_ends": ["high"] * (total - total // 2) + ["low"] * (total // 2),
     }[wanted.which]  # type: ignore[assignment]
     last = product.num_products + max_products
+    product.check_now()
     probability = MISSED / total
     found = torch.zeros(total if needs_vectors else 0, size, dtype=product.dtype, device=product.device)
     values, residuals, norm, converged, are_met = [], [], 0.0, True, True
@@ -247,19 +250,19 @@ def few_vector_pairs(
 
         left = last - product.num_products
         allowed = max(1, (left - 3 * (total - place)) // (2 * (total - place))) if needs_vectors else max(1, left - 1)
-        run = _run(product, start(), removed, end, wanted, probability, product.num_products + allowed, norm)
+        run = _run(product, start, removed, end, wanted, probability, product.num_products + allowed, norm)
         first, norm = first or run.first, max(norm, run.norm)
         value, residual, is_met = run.value, run.residual, run.is_met
         if needs_vectors:
-            _vector(product, start(), removed, run.weights, found[place])
+            _sum_vector(product, start, removed, run.weights, found[place])
             value, residual = _true_pair(product, found[place])
             is_met = _is_met(wanted, value, residual, norm)
             for _ in range(_REFINEMENTS if run.is_met else 0):
                 if is_met or product.num_products + 4 >= last:
                     break
-                begin = found[place : place + 1].clone()
-                again = _run(product, begin, removed, end, wanted, None, last - 3, norm)
-                _vector(product, begin, removed, again.weights, found[place])
+                row = found[place : place + 1]
+                again = _run(product, row.clone, removed, end, wanted, None, last - 3, norm)
+                _sum_vector(product, row.clone, removed, again.weights, found[place])
                 value, residual = _true_pair(product, found[place])
                 is_met = _is_met(wanted, value, residual, norm)
         values.append(value)
@@ -323,7 +326,7 @@ def probe_without_storage(
     start = normal_vectors((1, product.size), generator, product.dtype, product.device)
     remove_basis(start, basis)
     remove_basis(start, basis)
-    recurrence = _Recurrence(product, start, basis if len(basis) else None)
+    recurrence = _Recurrence(product, lambda: start, basis if len(basis) else None)
     while True:
         recurrence.expand()
         for end, point in (("high", high), ("low", low)):
@@ -332,7 +335,7 @@ def probe_without_storage(
             value, _, weights, _ = recurrence.ritz(end)  # type: ignore[arg-type]
             if value > point if end == "high" else value < point:
                 direction = torch.empty(product.size, dtype=product.dtype, device=product.device)
-                _vector(product, start, recurrence.removed, weights, direction)
+                _sum_vector(product, lambda: start, recurrence.removed, weights, direction)
                 return False, direction[None]
         if recurrence.is_clear(points, MISSED):
             return True, None

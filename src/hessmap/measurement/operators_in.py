@@ -200,15 +200,17 @@ def _require_symmetric(
         generator = torch.Generator().manual_seed(product.seed ^ _OTHER_SEED)
         draw = partial(normal_vectors, (product.size, 1), generator, product.dtype, product.device)
         one = draw() if vector is None else vector
-        image = product(one) if image is None else image
+        first = product(one) if image is None else image
         other = draw()
-        other_image = product(other)
         # A vector of the iteration has length one, those that are drawn have the root of the size.
         stretch = product.size**0.5 / (float(row_lengths(one.T)) or 1.0)
-        crossed = inner_products(one.T, other_image.T) - inner_products(other.T, image.T)
-        difference = stretch * float(crossed.abs())
-        size = stretch * float(row_lengths(image.T)) + float(row_lengths(other_image.T))
+        crossed, size = inner_products(other.T, first.T), stretch * float(row_lengths(first.T))
+        del first  # three vectors at most are held beside those of an iteration
+        other_image = product(other)
+        difference = stretch * float((inner_products(one.T, other_image.T) - crossed).abs())
+        size += float(row_lengths(other_image.T))
         if difference > asymmetry_tolerance(matrix) * size:
+            image = product(one) if image is None else image
             pair = torch.cat([one, other], 1), torch.cat([image, other_image], 1)
             _require_symmetric_beyond_rounding(matrix, product, *pair, stretch, difference, size)
         if product.keeps_spare:

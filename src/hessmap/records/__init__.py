@@ -80,6 +80,7 @@ from hessmap.records.ranks import (
 from hessmap.records.record import Record, encode, html_facts, html_table, plot, register_pictures
 from hessmap.records.saved import load, register_reader, save_archive
 from hessmap.records.spectra import (
+    CostPlan,
     DensityEstimate,
     DiagonalEstimate,
     EffectiveDimension,
@@ -150,6 +151,7 @@ __all__ = [
     "ClusterMeasurement",
     "CompressionPlan",
     "CostBound",
+    "CostPlan",
     "CountKind",
     "CurvatureMap",
     "CurvatureProjection",

@@ -384,6 +384,22 @@ class MethodChoice(Record):
     size: int
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class CostPlan(Record):
+    """What a measurement will take: its method, the vectors and bytes that it holds at once beside the model and its
+    graph, the predicted number of products, and the seconds of one product if one was timed."""
+
+    measurement: str
+    method: str
+    num_vectors: int
+    num_bytes: int
+    num_products: int
+    seconds_per_product: float | None
+    memory_budget: int
+    size: int
+    provenance: Provenance | None = field(default=None, compare=False)
+
+
 def number_with_error(value: float, error: float) -> str:
     """A number for people, with its error where it has one; a range where the error is no less than the number.
 

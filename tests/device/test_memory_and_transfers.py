@@ -1,0 +1,126 @@
+"""Bytes that measurements hold on a device and move over the bus, counted by the stand-in device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import NAME
+from torch import Tensor
+
+import hessmap as hm
+from hessmap.errors import TooLarge
+from hessmap.linalg import LinearOperator, available_bytes, default_budget, sign_vectors
+from hessmap.measurement import diagonal_estimate, effective_dimension_estimate, krylov_solve
+
+pytestmark = pytest.mark.skipif(NAME != "second", reason="needs the stand-in device")
+BLOCKS = WIDTH = 100
+SIZE = BLOCKS * WIDTH
+
+
+class BlockDiagonal(LinearOperator):
+    """Symmetric blocks on a device, whose eigenvalues LAPACK computes one by one on the host."""
+
+    makes_new_images = True
+
+    def __init__(self, device: torch.device, dtype: torch.dtype = torch.float64) -> None:
+        drawn = torch.randn(BLOCKS, WIDTH, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        drawn = (drawn + drawn.mT) * torch.linspace(0.2, 1.0, BLOCKS, dtype=torch.float64)[:, None, None] ** 4
+        drawn = drawn.to(dtype)
+        self.eigenvalues = np.sort(np.linalg.eigvalsh(drawn.double().numpy()).ravel())[::-1]
+        self.diagonal = drawn.diagonal(0, 1, 2).double().reshape(-1).numpy()
+        self.blocks, self.dtype, self.device = drawn.to(device), dtype, device
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return SIZE, SIZE
+
+    def matmat(self, vectors: Tensor) -> Tensor:
+        assert vectors.device == self.device
+        return torch.bmm(self.blocks, vectors.reshape(BLOCKS, WIDTH, -1)).view(vectors.shape)
+
+
+@pytest.fixture
+def stand_in(device: torch.device) -> Iterator[Any]:
+    import second_device
+
+    found = second_device.device
+    yield found
+    found.lacks, found.total_bytes = set(), 2**40
+
+
+@pytest.mark.parametrize("num_vectors", [4, 8, 16, 64])
+@pytest.mark.parametrize("name", ["sharpness", "top_eigenpairs"])
+def test_memory_stays_within_the_budget(name: str, num_vectors: int, stand_in: Any, device: torch.device) -> None:
+    operator = BlockDiagonal(device)
+    options: dict[str, Any] = {"tolerance": 1e-4, "memory_budget": num_vectors * 8 * SIZE}
+    before = stand_in.live_bytes()
+    if name == "top_eigenpairs" and num_vectors == 4:
+        with pytest.raises(TooLarge, match="3 eigenpairs"):
+            hm.top_eigenpairs(operator, 3, **options)
+        return
+    with stand_in.counted() as used:
+        found: Any = (
+            hm.sharpness(operator, **options) if name == "sharpness" else hm.top_eigenpairs(operator, 3, **options)
+        )
+    assert found.converged
+    values = np.atleast_1d(found.value if name == "sharpness" else found.eigenvalues)
+    norm = np.abs(operator.eigenvalues).max()
+    np.testing.assert_allclose(values, operator.eigenvalues[: len(values)], atol=1e-4 * norm)
+    assert used.peak_bytes - before <= 1.2 * num_vectors * 8 * SIZE
+
+
+MEASUREMENTS: dict[str, Callable[[LinearOperator], Any]] = {
+    "top_eigenpairs": lambda operator: hm.top_eigenpairs(operator, 3, tolerance=1e-4),
+    "sharpness": lambda operator: hm.sharpness(operator, tolerance=1e-4),
+    "sharpness by three terms": lambda operator: hm.sharpness(operator, tolerance=1e-4, method="three_term"),
+    "density_estimate": lambda operator: hm.density_estimate(operator, num_probes=2, num_steps=8, method="quadrature"),
+    "trace_estimate": lambda operator: hm.trace_estimate(operator, method="hutchinson", relative_error=0.5),
+    "hutch++": lambda operator: hm.trace_estimate(operator, method="hutch++", relative_error=0.5),
+    "diagonal_estimate": lambda operator: diagonal_estimate(operator, method="hutchinson", max_products=32),
+    "effective_dimension_estimate": lambda operator: effective_dimension_estimate(
+        operator, 0.1, num_steps=8, max_products=64, method="quadrature"
+    ),
+    "krylov_solve": lambda operator: krylov_solve(operator + 60.0, torch.ones(SIZE).double(), max_products=60),
+}
+VALUES: dict[str, Callable[[Any], Any]] = {
+    "top_eigenpairs": lambda found: found.eigenvalues,
+    "density_estimate": lambda found: found.density,
+    "diagonal_estimate": lambda found: found.values,
+    "krylov_solve": lambda found: found.solution,
+}
+
+
+@pytest.mark.parametrize("lacks_float64", [False, True])
+@pytest.mark.parametrize("name", MEASUREMENTS)
+def test_vectors_stay_on_the_device(name: str, lacks_float64: bool, stand_in: Any, device: torch.device) -> None:
+    dtype = torch.float32 if lacks_float64 else torch.float64
+    value = VALUES.get(name, lambda found: found.value)
+    expected = value(MEASUREMENTS[name](BlockDiagonal(torch.device("cpu"), dtype)))
+    stand_in.lacks = {torch.float64} if lacks_float64 else set()
+    operator = BlockDiagonal(device, dtype)
+    with stand_in.counted() as moved:
+        found = MEASUREMENTS[name](operator)
+    rounding = 2e-3 if lacks_float64 else 1e-7
+    np.testing.assert_allclose(value(found), expected, rtol=rounding, atol=rounding * np.abs(expected).max())
+    moved_vectors = (moved.up_bytes + moved.down_bytes) / (dtype.itemsize * SIZE)
+    assert moved_vectors / found.num_products < 0.5
+
+
+def test_the_same_seed_draws_the_same_signs_everywhere(device: torch.device, stand_in: Any) -> None:
+    shape = 1003, 5
+    host = sign_vectors(shape, torch.Generator().manual_seed(3), torch.float64, torch.device("cpu"))
+    with stand_in.counted() as moved:
+        there = sign_vectors(shape, torch.Generator().manual_seed(3), torch.float64, device)
+    assert moved.up_bytes <= 1003 * 5 / 8 + 1
+    assert torch.equal(host, there.cpu())
+
+
+def test_a_budget_counts_the_memory_of_the_device(stand_in: Any, device: torch.device) -> None:
+    stand_in.total_bytes = stand_in.live_bytes() + 2**24
+    assert available_bytes(device) <= 2**24
+    assert default_budget(device) <= 2**23
+    assert default_budget() > 2**23
