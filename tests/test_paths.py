@@ -102,6 +102,7 @@ PATHS: dict[str, Callable[[hm.Problem], Callable[[], object]]] = {
     "dense": lambda given: hm.loss_hessian(given).to_dense,
     "eigenpairs": lambda given: lambda: hm.top_eigenpairs(hm.loss_hessian(given), 5),
     "layer factors": lambda given: lambda: hm.layer_factors(given, next(iter(hm.layers.layer_names(given)))),
+    "map": lambda given: lambda: hm.map(given),
 }
 
 LIMITS = {  # files, frames, passes over more than MANY samples
@@ -120,6 +121,9 @@ LIMITS = {  # files, frames, passes over more than MANY samples
     ("layer factors", "mlp"): (22, 19, 2),
     ("layer factors", "cnn"): (23, 22, 2),
     ("layer factors", "skip"): (23, 19, 7),
+    ("map", "mlp"): (61, 25, 7),
+    ("map", "cnn"): (59, 29, 13),
+    ("map", "skip"): (59, 26, 18),
 }
 
 
