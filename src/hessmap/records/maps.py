@@ -326,10 +326,13 @@ def rank_text(part: PartCurvature) -> str:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Change(Record):
-    """A number before and after, and the second over the first.
+    """A number before and after.
 
-    ``ratio`` is None where a ratio says nothing: a value is not positive, or the two are in different units. ``error``
-    is the standard error of the difference: 0 where both numbers are exact.
+    Attributes:
+        old: The number before.
+        new: The number after.
+        ratio: new / old; None if a value is not positive or the units differ.
+        error: Standard error of the difference. Defaults to 0, as for exact numbers.
     """
 
     old: float
@@ -361,7 +364,17 @@ def change(old: float, new: float, same_units: bool = True, errors: tuple[float,
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MapIdentity(Record):
-    """Which map is meant, and on what it was made."""
+    """Which map is meant, and what it was made of.
+
+    Attributes:
+        name: Name of the map.
+        description: The network.
+        loss: Name of the loss.
+        num_samples: Number of samples.
+        num_parameters: Number of parameters.
+        data_hash: Hash of the data; empty if unknown.
+        created: Time of its making (UTC).
+    """
 
     name: str
     description: str
@@ -378,9 +391,13 @@ class MapIdentity(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PartChange(Record):
-    """One of the three Hessians: its rank (certified where it was) and its spectral norm.
+    """Rank and spectral norm of one of the three Hessians before and after.
 
-    ``is_decidable`` says whether both ranks are: certified, or with a clear cut.
+    Attributes:
+        part: The Hessian.
+        rank: Its rank (certified if it was).
+        norm: Its spectral norm.
+        is_decidable: Whether both ranks are certified or have a clear gap.
     """
 
     part: Part
@@ -391,8 +408,14 @@ class PartChange(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FactorChange(Record):
-    """The factors of one layer before and after; ``outlier_share`` is None where the layer has fewer outputs than
-    classes, and ``kronecker_overlap`` where one map does not know the sharpest directions of the layer."""
+    """The Kronecker factors of one layer before and after.
+
+    Attributes:
+        num_classes: Number of classes c.
+        input_ratio: lambda_1 / lambda_2 of E[x x^T].
+        outlier_share: Part of E[M] in its c - 1 largest eigenvalues; None if the layer has fewer outputs than classes.
+        kronecker_overlap: Overlap of the top eigenvectors with those of the block; None if one map does not have it.
+    """
 
     num_classes: int
     input_ratio: Change
@@ -402,9 +425,18 @@ class FactorChange(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerChange(Record):
-    """The block of one layer of the loss Hessian before and after, and the layer's share of the curvature.
+    """The block of one layer before and after, and the layer's share of the curvature.
 
-    ``factors`` is None where one of the two maps has none for the layer, as are ``rank`` and ``top_eigenvalue``.
+    Attributes:
+        name: Name of the layer.
+        shape: Shape of its weight.
+        num_parameters: Number of its parameters.
+        rank: Rank of the block; None if one map has no ranks.
+        top_eigenvalue: Largest eigenvalue of the block; None if one map does not have it.
+        trace: Trace of the block.
+        curvature_share: Share of the curvature.
+        is_decidable: Whether both ranks have a clear gap.
+        factors: Kronecker factors. Default: None, as one map has none.
     """
 
     name: str
@@ -420,13 +452,22 @@ class LayerChange(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MapComparison(Record):
-    """What changed from an old map to a new one.
+    """The changes from one map to another.
 
-    ``layers`` holds the layers that both have, equal in name and shape. ``caveats`` says what differs between the
-    two apart from the weights, and what therefore cannot be compared; it is empty for two checkpoints of one model.
-    ``effective_dimension`` is None where the numbers of samples, and with them what it is measured at, differ.
-    ``sharpness`` is the largest eigenvalue of the whole loss Hessian. ``parts`` are empty where one of the two maps
-    was made without forming Hessians.
+    Attributes:
+        old: The first map.
+        new: The second map.
+        risk: The loss.
+        gradient_norm: Norm of the gradient.
+        effective_dimension: Effective dimension; None if the numbers of samples, and so its scale, differ.
+        parts: The three Hessians; empty unless both maps have ranks.
+        layers: The layers that both have, equal in name and shape.
+        caveats: What differs besides the weights, and what therefore cannot be compared; empty for two checkpoints of
+            one model.
+        summary: The main changes in words.
+        sharpness: Largest eigenvalue of the loss Hessian. Default: None.
+        trace: Trace of the loss Hessian. Default: None.
+        negative_share: Share of negative curvature. Default: None.
     """
 
     old: MapIdentity

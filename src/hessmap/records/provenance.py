@@ -20,7 +20,16 @@ _PACKAGES = ("hessmap", "torch", "numpy", "scipy", "python-flint")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Provenance(Record):
-    """Versions, number format, seed, data and moment of a measurement."""
+    """Versions, number format, seed, data and time of a measurement.
+
+    Attributes:
+        versions: Version by package.
+        dtype: Number format. Defaults to "float64".
+        seed: Seed. Default: None.
+        data_hash: Hash of the data. Default: None.
+        created: Time (UTC). Default: empty.
+        notes: Notes. Default: none.
+    """
 
     versions: dict[str, str]
     dtype: str = "float64"

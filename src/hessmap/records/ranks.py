@@ -19,10 +19,14 @@ Relation = Literal["equal", "at_most", "close"]
 class RankValue(Record):
     """One predicted rank with its kind.
 
-    ``kind`` is "exact" (a theorem for generic weights), "upper_bound" (a theorem), "conjecture" (no proof is known) or
-    "numerical" (describes the size of the bulk of a non-linear network; no theorem, not a bound). A conjecture is one
-    of the rank itself or of an upper bound, as ``conjectured`` says; ``num_cases`` counts the networks on which it was
-    tried in exact arithmetic, without a counterexample. Both are None for the other kinds.
+    Attributes:
+        value: The rank.
+        kind: "exact" (a theorem for generic weights), "upper_bound" (a theorem), "conjecture" (no proof is known) or
+            "numerical" (the size of the bulk of the spectrum of a non-linear network: neither a theorem nor a bound).
+        reference: Paper, theorem and correction.
+        conjectured: Whether a conjecture is about the "value" or about a "bound". Default: None, as for other kinds.
+        num_cases: Networks on which a conjecture was tried in exact arithmetic, without a counterexample. Default:
+            None.
     """
 
     value: int
@@ -90,7 +94,16 @@ class RankValue(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankPrediction(Record):
-    """Predicted ranks of the outer-product, functional and loss Hessian, with the integers they were made from."""
+    """Predicted ranks of the three Hessians, with the integers they were computed from.
+
+    Attributes:
+        outer_product: Rank of H_o (GGN).
+        functional: Rank of H_f.
+        loss: Rank of H_L = H_o + H_f.
+        num_parameters: Number of parameters.
+        assumptions: What was assumed. Default: nothing.
+        inputs: The integers, by name. Default: none.
+    """
 
     outer_product: RankValue
     functional: RankValue
@@ -102,10 +115,20 @@ class RankPrediction(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankMeasurement(Record):
-    """A numerical rank: how many singular values exceed ``threshold`` = relative tolerance * ``scale``.
+    """A numerical rank: the number of singular values above a threshold.
 
-    ``gap`` is smallest_kept / largest_dropped; the rank is ``decidable`` when the gap is wide and what was dropped lies
-    well below the threshold, so that every reasonable threshold gives the same value.
+    Attributes:
+        value: The rank.
+        threshold: Relative tolerance times ``scale``.
+        scale: The norm that the threshold is relative to.
+        smallest_kept: Smallest singular value above the threshold.
+        largest_dropped: Largest one below it.
+        gap: smallest_kept / largest_dropped.
+        decidable: Whether the gap is wide and the dropped values are well below the threshold, so that every reasonable
+            threshold gives the same rank.
+        size: Number of rows of the matrix.
+        method: How the singular values were computed. Defaults to "dense".
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     value: int
@@ -127,11 +150,17 @@ class RankMeasurement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankCertificate(Record):
-    """A rank found in exact arithmetic over GF(prime): never above the true rank.
+    """A rank computed in exact arithmetic over GF(prime): never above the true rank.
 
-    It is below the true rank with probability at most ``failure_bound`` over the random prime and sketch.
-    ``num_ties`` counts the points where an activation pattern sat exactly on a kink and torch's convention chose.
-    ``part`` is None for the rank of a plain matrix.
+    Attributes:
+        value: The rank.
+        part: The Hessian; None for a plain matrix.
+        prime: The random prime.
+        failure_bound: Bound on the probability that the value is below the true rank, over the random prime and sketch.
+        size: Number of rows of the matrix.
+        num_ties: Points at which an activation is exactly at a kink, where torch's convention was used. Defaults to 0.
+        method: How it was computed. Defaults to "dense".
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     value: int
@@ -147,10 +176,17 @@ class RankCertificate(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankBounds(Record):
-    """A rank between two exact ones: at least ``lower`` for certain, and at most ``upper`` but with probability
-    ``failure_bound`` over the random choices; where the two are equal, the rank is known.
+    """A rank between two exact ones.
 
-    ``part``, ``num_ties`` and ``prime`` are those of a ``RankCertificate``.
+    Attributes:
+        lower: Lower bound, certain.
+        upper: Upper bound, correct except with probability ``failure_bound``.
+        part: The Hessian.
+        prime: The random prime.
+        failure_bound: Bound on the probability of failure over the random choices.
+        size: Number of rows of the matrix.
+        num_ties: Points at which an activation is exactly at a kink. Defaults to 0.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     lower: int
@@ -171,11 +207,19 @@ class RankBounds(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataRanks(Record):
-    """The ranks of given data that rank formulas ask for, certified over GF(prime): never above the true ones.
+    """The ranks of given data that rank formulas need, certified over GF(prime): never above the true ones.
 
-    ``residual_rank`` is that of Omega = sum residual input^T (the formulas without bias), ``residual_rank_with_bias``
-    that of [Omega_c, omega] (centred inputs, and the sum of the residuals). All hold together but with probability
-    ``failure_bound``.
+    Attributes:
+        input_rank: Rank of the inputs.
+        centred_input_rank: Rank of the inputs minus their mean.
+        residual_rank: Rank of Omega = sum residual input^T (formulas without bias).
+        residual_rank_with_bias: Rank of [Omega_c, omega]: centred inputs, and the sum of the residuals.
+        mean_residual_is_zero: Whether the mean residual vanishes.
+        num_samples: Number of samples.
+        prime: The random prime.
+        failure_bound: Bound on the probability that one of them is too small.
+        num_ties: Points at which an activation is exactly at a kink. Defaults to 0.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     input_rank: int
@@ -197,9 +241,15 @@ CountKind = Literal["exact", "conjecture", "upper_bound"]
 class EffectiveParameters(Record):
     """The rank of the population Hessian where student and teacher agree, for generic weights.
 
-    ``kind`` is "exact" (a theorem), "conjecture" (a theorem as an upper bound; that it is reached is not proved, and
-    held on ``num_cases`` networks in exact arithmetic, all that were tried) or "upper_bound". ``function_space_dim``
-    is the dimension of the smallest linear space that holds every function of the network, None where that is infinite.
+    Attributes:
+        value: The rank.
+        kind: "exact" (a theorem), "conjecture" (an upper bound by a theorem; that it is attained is not proved) or
+            "upper_bound".
+        reference: Paper, theorem and correction.
+        num_parameters: Number of parameters.
+        function_space_dim: Dimension of the smallest linear space with every function of the network; None if infinite.
+        num_cases: Networks on which a conjecture was tried in exact arithmetic, without a counterexample. Default:
+            None.
     """
 
     value: int

@@ -18,15 +18,21 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Spectrum(Record):
-    """Eigenvalues in descending order, how they were found, and how far to trust them.
+    """Eigenvalues of a symmetric matrix, how they were computed, and their errors.
 
-    ``residuals`` holds ||H v - lambda v|| per eigenpair where vectors were asked for (else it is empty);
-    ``num_zeros`` counts exact zeros that a reduction removed and that ``eigenvalues`` holds as 0.0.
-    ``scale`` is the norm that thresholds are relative to (of the loss Hessian, for all three Hessians).
-    ``eigenvalue_error`` bounds, in absolute terms, how far any eigenvalue is from the matrix's own (None: unknown).
-    ``kernel_residual`` bounds ||H K|| / ||H|| of the kernel K that a reduction took out (0 without one).
-    ``size`` is that of the matrix, where only some of its eigenvalues are held (None: all are). ``entries`` is the
-    number format of the matrix, whose rounding the eigenvalues have.
+    Attributes:
+        eigenvalues: In descending order.
+        method: How they were computed.
+        converged: Whether all meet the tolerance.
+        residuals: ||H v - lambda v|| per eigenpair if vectors were requested; otherwise empty.
+        scale: The norm that thresholds are relative to (that of the loss Hessian, for all three Hessians).
+        num_zeros: Exact zeros that a reduction removed; ``eigenvalues`` contains them as 0.0. Defaults to 0.
+        eigenvectors: As columns. Default: None.
+        provenance: Versions, number format, seed and data. Default: None.
+        eigenvalue_error: Absolute bound on the error of any eigenvalue. Default: None, unknown.
+        kernel_residual: Bound on ||H K|| / ||H|| of the kernel K that a reduction removed. Defaults to 0.
+        size: Number of rows of the matrix, if only some eigenvalues are known. Default: None, all are.
+        entries: Number format of the matrix, whose rounding the eigenvalues have. Defaults to "float64".
     """
 
     eigenvalues: Floats
@@ -62,14 +68,27 @@ class Spectrum(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EigenpairsMeasurement(Record):
-    """Some eigenpairs of a large operator, in descending order, and how far to trust them.
+    """Some eigenpairs of a large symmetric operator with their residuals.
 
-    ``residuals`` holds ||A v - lambda v||; a pair counts as found when its residual is at most ``tolerance`` times
-    ``norm`` (the largest Ritz value in magnitude) or times its own |lambda|, as ``relative_to`` says. ``converged``
-    holds when all are found AND a random block that joined the basis showed no value beyond the last of them
-    (``num_probes`` counts such attempts). ``residual_check`` is the norm of one random combination of all residuals,
-    from a product that was made for it: about the root of the sum of their squares, if they are true. Of
-    all ``num_products``, ``num_single_products`` were made in float32; residuals are in float64 all the same.
+    Attributes:
+        eigenvalues: In descending order.
+        residuals: ||A v - lambda v|| of each pair.
+        converged: Whether every residual meets the tolerance and a random block that was added to the basis showed no
+            further value.
+        which: Which end of the spectrum was requested.
+        tolerance: Largest accepted residual, relative to ``norm`` or to |lambda|.
+        relative_to: Which of the two.
+        norm: Largest Ritz value in magnitude.
+        num_products: Matrix-vector products that it took.
+        num_probes: Random blocks that were added to look for missed values.
+        num_restarts: Restarts of the iteration.
+        residual_check: Norm of one random combination of all residuals from a product made for it: about the root of
+            the sum of their squares if they are correct.
+        size: Number of rows of the matrix.
+        seed: Seed of the random vectors.
+        eigenvectors: As columns. Default: None.
+        provenance: Versions, number format, seed and data. Default: None.
+        num_single_products: Products made in float32; residuals are in float64. Defaults to 0.
     """
 
     eigenvalues: Floats
@@ -101,11 +120,16 @@ class EigenpairsMeasurement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EffectiveDimension(Record):
-    """How many directions are curved by more than ``epsilon``: sum of h / (h + epsilon), h = |eigenvalue|.
+    """The number of directions curved by more than epsilon: sum of h / (h + epsilon), h = |eigenvalue|.
 
-    ``error_bound`` is how far the error of the eigenvalues can move ``value`` (None: unknown). ``num_negative``
-    counts eigenvalues below minus that error: above zero, the matrix is indefinite and the magnitudes are what
-    was summed. ``nuclear_ratio``, the sum of magnitudes over the largest, is a count that needs no epsilon.
+    Attributes:
+        value: The effective dimension.
+        epsilon: The scale below which curvature does not count.
+        nuclear_ratio: Sum of magnitudes over the largest: a count without epsilon.
+        num_negative: Eigenvalues below minus their error; if positive, the matrix is indefinite and magnitudes were
+            summed.
+        error_bound: Bound on the error of ``value`` from that of the eigenvalues; None if unknown.
+        size: Number of rows of the matrix.
     """
 
     value: float
@@ -118,9 +142,13 @@ class EffectiveDimension(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ReconstructionErrors(Record):
-    """``errors[i]`` is ||H - best approximation of rank ``ranks[i]``|| / ||H||, in the Frobenius norm.
+    """Errors of the best low-rank approximations of a symmetric matrix in the Frobenius norm.
 
-    Below ``noise_floor`` an error is made of the rounding of the eigenvalues (None: unknown).
+    Attributes:
+        ranks: The ranks.
+        errors: ||H - best approximation|| / ||H|| for each rank.
+        noise_floor: Error below which only rounding is left; None if unknown.
+        size: Number of rows of the matrix.
     """
 
     ranks: Integers
@@ -131,10 +159,14 @@ class ReconstructionErrors(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SubspaceOverlap(Record):
-    """Mean squared cosine of the canonical angles of two subspaces of equal dimension: 1 if equal, 0 if orthogonal.
+    """Mean squared cosine of the canonical angles of two subspaces: 1 if equal, 0 if orthogonal.
 
-    ``chance`` is what two random subspaces of that dimension have on average; ``orthonormality_error`` is how far
-    the given bases are from orthonormal, the largest entry of |U^T U - I|.
+    Attributes:
+        value: The overlap.
+        num_vectors: Dimension of both subspaces.
+        size: Dimension of the space.
+        chance: Mean overlap of two random subspaces.
+        orthonormality_error: Largest entry of |U^T U - I| of the given bases.
     """
 
     value: float
@@ -146,12 +178,18 @@ class SubspaceOverlap(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinearSolution(Record):
-    """The solution of (H + shift I) x = right-hand side, and how well it solves it.
+    """The solution of (H + shift I) x = b by a factorisation, and its accuracy.
 
-    ``backward_error`` is ||(H + shift I) x - b|| / (||H + shift I|| ||x|| + ||b||), Frobenius norms, the worst over
-    the columns: near 1e-16 the solution is exact for a matrix that differs in the last digit.
-    ``reciprocal_condition`` is 1 / (||(H + shift I)^-1|| (||H|| + |shift|)), 1-norms: relative to what was added, not
-    to a sum that may have cancelled. The solution itself is known to about 1e-16 over it.
+    Attributes:
+        solution: x, one column per right-hand side.
+        shift: The shift.
+        method: The factorisation.
+        is_positive_definite: Whether H + shift I is.
+        backward_error: ||(H + shift I) x - b|| / (||H + shift I|| ||x|| + ||b||) in the Frobenius norm, the largest
+            over the columns; near 1e-16 the solution is exact for a matrix that differs in the last digit.
+        reciprocal_condition: 1 / (||(H + shift I)^-1|| (||H|| + |shift|)) in the 1-norm; the solution is accurate to
+            about 1e-16 over it.
+        size: Number of rows of the matrix.
     """
 
     solution: Floats
@@ -173,12 +211,23 @@ class LinearSolution(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SpectralEstimate(Record):
-    """One number of a large symmetric operator, from products with random vectors.
+    """One number of a large symmetric operator, estimated from products with random vectors.
 
-    ``interval`` holds the true value with the stated ``confidence``: Student's quantile times ``standard_error``,
-    widened by ``method_error``, what the method itself may be off by (the quadrature; 0 for traces). ``asked`` is the
-    standard error that was asked for (None: a fixed number of probes), ``reached`` whether it was met. A ``method``
-    "exact" has no standard error.
+    Attributes:
+        quantity: What is estimated, such as "trace".
+        value: The estimate.
+        standard_error: Its standard error over the probes; 0 if ``method`` is "exact".
+        interval: Confidence interval: Student's quantile times ``standard_error``, widened by ``method_error``.
+        confidence: Confidence of the interval.
+        method_error: Possible error of the method itself (the quadrature); 0 for traces.
+        asked: Requested standard error; None for a fixed number of probes.
+        reached: Whether it was reached.
+        num_probes: Random vectors.
+        num_products: Matrix-vector products that it took.
+        method: The estimator.
+        size: Number of rows of the matrix.
+        seed: Seed of the random vectors.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     quantity: str
@@ -244,10 +293,20 @@ class SpectralEstimate(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DiagonalEstimate(Record):
-    """The diagonal of a large symmetric operator, entry by entry with its standard error.
+    """The diagonal of a large symmetric operator, each entry with its standard error.
 
-    ``relative_error`` is the norm of the standard errors over that of the values; ``reached`` tells whether it is at
-    most ``asked``.
+    Attributes:
+        values: The diagonal.
+        standard_errors: Of each entry; 0 if ``method`` is "exact".
+        relative_error: Norm of the standard errors over that of the values.
+        asked: Requested relative error.
+        reached: Whether it was reached.
+        num_probes: Random vectors.
+        num_products: Matrix-vector products that it took.
+        method: The estimator.
+        size: Number of rows of the matrix.
+        seed: Seed of the random vectors.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     values: Floats
@@ -318,10 +377,18 @@ class DensityEstimate(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ShiftedSolution(Record):
-    """The solution of (H + shift I) x = b from products alone, columns together.
+    """The solution of (H + shift I) x = b from products alone, all columns together.
 
-    ``relative_residuals`` are ||(H + shift I) x - b|| / ||b|| of products that were made for it; ``converged`` when all
-    are at most ``tolerance``.
+    Attributes:
+        solution: x, one column per right-hand side.
+        shift: The shift.
+        relative_residuals: ||(H + shift I) x - b|| / ||b|| of each column, from products made for it.
+        tolerance: Largest accepted one.
+        converged: Whether all are at most ``tolerance``.
+        num_products: Matrix-vector products that it took.
+        num_restarts: Restarts of the iteration.
+        size: Number of rows of the matrix.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     solution: Floats
@@ -345,7 +412,16 @@ class ShiftedSolution(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GradientOverlap(Record):
-    """The share of a gradient's squared norm in a space of eigenvectors; ``chance`` is that of a random space."""
+    """The share of a gradient's squared norm in a space of eigenvectors.
+
+    Attributes:
+        value: The share.
+        num_vectors: Dimension of the space.
+        size: Number of parameters.
+        chance: The share in a random space.
+        gradient_norm: Norm of the gradient.
+        orthonormality_error: Largest entry of |V^T V - I| of the given vectors.
+    """
 
     value: float
     num_vectors: int
@@ -357,8 +433,19 @@ class GradientOverlap(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SharpnessMeasurement(Record):
-    """The largest eigenvalue of a Hessian, the residual of its vector, and the step size of gradient descent above
-    which that direction grows: 2 / value (inf without positive curvature); the eigenvector if it was asked for."""
+    """The largest eigenvalue of a Hessian, and the learning rate above which gradient descent diverges along it.
+
+    Attributes:
+        value: The largest eigenvalue.
+        residual: ||H v - lambda v|| of its eigenvector.
+        converged: Whether the residual meets the tolerance; if not, ``value`` is a lower bound.
+        largest_stable_step: 2 / value; inf without positive curvature.
+        num_products: Matrix-vector products that it took.
+        size: Number of rows of the matrix.
+        seed: Seed of the random vectors.
+        provenance: Versions, number format, seed and data. Default: None.
+        eigenvector: The eigenvector if it was requested. Default: None.
+    """
 
     value: float
     residual: float
@@ -373,7 +460,17 @@ class SharpnessMeasurement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MethodChoice(Record):
-    """How the spectrum of an operator will be found: by size, by what is asked for and by one timed product."""
+    """How the spectrum of an operator will be computed.
+
+    Attributes:
+        method: The method.
+        reason: Why it was chosen.
+        predicted_bytes: Memory that it needs.
+        predicted_seconds: Time that it is expected to take.
+        seconds_per_product: Time of one product, measured.
+        num_products: Products that it is expected to take.
+        size: Number of rows of the matrix.
+    """
 
     method: str
     reason: str

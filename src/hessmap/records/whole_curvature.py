@@ -34,13 +34,18 @@ _LEAST_RANGE = 1e-290  # whose density is a number
 class DensityCurve(Record):
     """A density of eigenvalues on a grid; it integrates to one over the eigenvalues.
 
-    The smoothing is a Gaussian of standard deviation ``width`` in asinh(eigenvalue / ``linear_part``): of ``width *
-    linear_part`` around zero, and of the part ``width`` of the eigenvalue far from it, so that outliers of any size
-    stay apart from the bulk. Where ``linear_part`` is 0, as for spectra that are narrower than that and in older maps,
-    the width is that of the eigenvalues themselves.
-
-    ``lower`` and ``upper`` are its pointwise band of the stated ``confidence`` over ``num_probes`` random probes; with
-    0 probes all eigenvalues are known, and the band is the curve.
+    Attributes:
+        grid: Eigenvalues.
+        density: The density.
+        lower: Lower end of its pointwise confidence band over the probes.
+        upper: Upper end.
+        width: Standard deviation of the Gaussian smoothing, in asinh(eigenvalue / linear_part) or, if that is 0, in the
+            eigenvalue.
+        confidence: Confidence of the band.
+        num_probes: Random probes; 0 if all eigenvalues are known, and the band is the curve.
+        size: Number of eigenvalues.
+        linear_part: Below it the scale is linear, above logarithmic, so that outliers of any size stay apart from the
+            bulk. Defaults to 0: linear throughout, as for narrow spectra.
     """
 
     grid: Floats
@@ -77,9 +82,10 @@ class DensityCurve(Record):
 
 @dataclass(frozen=True)
 class SymmetricLogScale:
-    """The scale on which densities are smoothed and drawn: linear up to ``linear_part``, logarithmic beyond.
+    """The scale on which densities are smoothed and drawn: position asinh(eigenvalue / linear_part).
 
-    The place of an eigenvalue is asinh(eigenvalue / linear_part).
+    Attributes:
+        linear_part: Linear below it, logarithmic above.
     """
 
     linear_part: float
@@ -126,12 +132,17 @@ class SymmetricLogScale:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WholeCurvature(Record):
-    """The loss Hessian of a whole network: numbers with their errors, which are 0 where it was formed.
+    """The loss Hessian of a whole network in five numbers, with errors that are 0 if it was formed.
 
-    ``sharpness`` is its largest eigenvalue with 2 / it, the largest stable step of gradient descent; ``eigenvalues``
-    are the largest ones that were found, descending. ``negative_share`` is the part of the sum of the magnitudes of all
-    eigenvalues that negative ones hold. ``effective_dimension`` is that of the outer-product Hessian at
-    ``epsilon``, one over the number of samples (None where the loss has no such Hessian: ``gap`` says why).
+    Attributes:
+        sharpness: Largest eigenvalue, with the largest stable learning rate.
+        eigenvalues: The largest ones that were computed, in descending order.
+        trace: The trace.
+        negative_share: Part of the sum of all |eigenvalues| that negative ones have.
+        effective_dimension: That of the GGN at ``epsilon``; None if it is not available.
+        epsilon: One over the number of samples.
+        density: Density of the eigenvalues.
+        gap: Why there is no effective dimension. Default: empty.
     """
 
     sharpness: SharpnessMeasurement
@@ -215,13 +226,20 @@ class WholeCurvature(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CurvatureSpread(Record):
-    """How unevenly the layers of a network are curved, by the mean entry of the diagonal of the outer-product Hessian.
+    """How unevenly the layers of a network are curved, by the mean diagonal entry of the GGN.
 
-    ``ratio`` is that of the ``most`` curved layer over that of the ``least``; ``log_deviation`` the standard deviation
-    over the layers of its decimal logarithm. Zhang et al. (2024, "Why transformers need Adam: a Hessian perspective")
-    find that one step size serves blocks badly whose spectra differ much, as those of transformers do; they measure
-    the distance of whole spectra, of which this compares the means. Layers without curvature (``num_flat``) are left
-    out.
+    Attributes:
+        most: The most curved layer.
+        least: The least curved one.
+        ratio: The mean entry of the first over that of the second.
+        log_deviation: Standard deviation over the layers of its decimal logarithm.
+        num_layers: Number of layers.
+        num_flat: Layers without curvature, which are left out.
+
+    Notes:
+        Zhang et al. (2024, "Why transformers need Adam: a Hessian perspective") find that a single step size is
+        unsuitable for blocks whose spectra differ much, as those of transformers do. They measure the distance of whole
+        spectra; this compares their means.
     """
 
     most: str
@@ -234,9 +252,16 @@ class CurvatureSpread(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MapWork(Record):
-    """What making a map was expected to take, and took: products, bytes, seconds; ``limit`` is the time it was given.
+    """The planned and the actual cost of a map; seconds do not count when maps are compared.
 
-    Seconds do not count when maps are compared.
+    Attributes:
+        method: "dense" or "products".
+        planned_products: Products that were planned.
+        num_products: Products that were made.
+        num_bytes: Most memory in use at once.
+        limit: Time limit in seconds; None for none.
+        planned_seconds: Planned time.
+        seconds: Time that it took.
     """
 
     method: str
