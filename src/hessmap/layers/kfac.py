@@ -132,8 +132,7 @@ class FactoredBlock(CurvatureBlock):
     def __init__(
         self, names: tuple[str, ...], form: str, entries: Tensor, factors: Sequence[Tensor], shift: float = 0.0
     ) -> None:
-        symmetric = tuple((factor + factor.T) / 2 for factor in factors)
-        fields = {"names": names, "form": form, "entries": entries, "factors": symmetric, "shift": shift}
+        fields = {"names": names, "form": form, "entries": entries, "factors": tuple(factors), "shift": shift}
         self.__dict__.update(fields)
 
     @cached_property
@@ -545,10 +544,13 @@ class _Rows:
                     features = use.inputs(slice(None))[0]
                     if sharing == "reduce":
                         features = features.mean(1, keepdim=True)
-                    scaled = features * (weights[:, None, None] / features.shape[1]).to(features.dtype)
-                    inputs += features.flatten(0, 1).T @ scaled.flatten(0, 1)
+                    shares = (weights / features.shape[1]).sqrt().to(features.dtype)
+                    scaled = (features * shares[:, None, None]).flatten(0, 1)
+                    inputs += scaled.T @ scaled  # of one matrix with itself: symmetric
                 flat = rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)
                 outputs += flat.flatten(0, 1).T @ flat.flatten(0, 1)
+        if self.processes.count == 1:
+            return sums
         own = torch.tensor([self.share * total], dtype=torch.float64)
         of_inputs = float(own / self.processes.sum_numbers(own))  # by samples, of which some can be ignored in part
         return [(self._sum(outputs), self.processes.sum(of_inputs * inputs)) for outputs, inputs in sums]
