@@ -70,6 +70,20 @@ def test_bayesian_linear_regression_is_exact() -> None:
     assert posterior.marginal_likelihood().value == pytest.approx(evidence, rel=1e-10)
 
 
+def test_the_evidence_of_several_outputs_is_the_sum_of_theirs() -> None:
+    """A linear regression with three outputs is three regressions with the same features."""
+    _, features, _ = regression()
+    targets = torch.randn(9, 3, generator=torch.Generator().manual_seed(4), dtype=DOUBLE)
+    mode = torch.linalg.solve(precision(features), features.T @ targets / NOISE**2)
+    model = nn.Linear(3, 3).double()
+    model.weight.data, model.bias.data = mode[:3].T.clone(), mode[3].clone()
+    problem = hm.Problem(model, "squared", features[:, :3], targets)
+    marginal = NOISE**2 * np.eye(9) + (features @ features.T).numpy() / PRIOR
+    expected = scipy.stats.multivariate_normal(np.zeros(9), marginal).logpdf(targets.T.numpy()).sum()
+    found = hm.laplace(problem, "full", prior_precision=PRIOR, noise=NOISE).marginal_likelihood()
+    assert found.value == pytest.approx(expected, rel=1e-10)
+
+
 def test_the_penalty_is_the_prior() -> None:
     """l2 |v|^2 beside a mean over nine samples is a Gaussian prior of precision 18 l2 for unit noise."""
     problem, _, _ = regression(l2=0.25)
