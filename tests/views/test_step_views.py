@@ -36,6 +36,12 @@ def test_the_table_has_every_quantity_with_its_error() -> None:
     assert undefined[0][1:3] == ("–", "–")
 
 
+def test_a_notebook_shows_every_quantity() -> None:
+    page = report(quantities=["sharpness"])._repr_html_()
+    assert "<th style='text-align:left'>sharpness</th>" in page
+    assert "<td>undefined</td>" in page
+
+
 def test_sentences_state_stability_change_and_critical_rate() -> None:
     calm = " ".join(step_summary(report()))
     assert "Stable: the preconditioned sharpness is" in calm

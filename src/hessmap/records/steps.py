@@ -102,11 +102,15 @@ class StepReport(Record):
     notes: tuple[str, ...]
     provenance: Provenance | None = field(default=None, compare=False)
     summary_fields: ClassVar[tuple[str, ...]] = (
-        "optimizer",
-        "learning_rate",
-        "sharpness_text",
-        "threshold_text",
-        "change_text",
+        "sharpness",
+        "preconditioned_sharpness",
+        "stability_threshold",
+        "batch_sharpness",
+        "gradient_noise_scale",
+        "directional_sharpness",
+        "predicted_change",
+        "measured_change",
+        "critical_learning_rate",
     )
 
     @property
@@ -122,14 +126,14 @@ class StepReport(Record):
         return None if self.stability_ratio is None else self.stability_ratio < 1
 
     @property
-    def sharpness_text(self) -> str:
+    def _sharpness_text(self) -> str:
         """The preconditioned sharpness, or the sharpness where there is none."""
         shown = self.preconditioned_sharpness or self.sharpness
         name = "preconditioned sharpness" if self.preconditioned_sharpness is not None else "sharpness"
         return "not measured" if shown is None else f"{name} {shown.with_error}"
 
     @property
-    def threshold_text(self) -> str:
+    def _threshold_text(self) -> str:
         """The stability threshold, and the sharpness as a part of it."""
         if self.stability_threshold is None:
             return "no threshold"
@@ -137,16 +141,24 @@ class StepReport(Record):
         return f"{self.stability_threshold.value:.6g}{ratio}"
 
     @property
-    def change_text(self) -> str:
+    def _change_text(self) -> str:
         """The change of the loss."""
         predicted, measured = self.predicted_change, self.measured_change
         parts = [f"predicted {predicted.value:.3g}"] if predicted is not None else []
         parts += [f"measured {measured.value:.3g}"] if measured is not None else []
         return ", ".join(parts) or "not measured"
 
+    def rows(self) -> list[tuple[str, str]]:
+        """Every quantity with its error; "undefined" where there is none, or where it was not asked for."""
+        found = [("optimizer", self.optimizer), ("learning rate", f"{self.learning_rate}")]
+        for name in self.summary_fields:
+            quantity: StepQuantity | None = getattr(self, name)
+            found.append((name.replace("_", " "), "undefined" if quantity is None else quantity.with_error))
+        return found
+
     def __repr__(self) -> str:
         rate = "" if self.learning_rate is None else f", lr {self.learning_rate:g}"
-        first = f"StepReport({self.optimizer}{rate}: {self.sharpness_text}, threshold {self.threshold_text},"
+        first = f"StepReport({self.optimizer}{rate}: {self._sharpness_text}, threshold {self._threshold_text},"
         critical = self.critical_learning_rate
         last = "" if critical is None else f"; critical lr {critical.with_error}"
-        return f"{first}\n           loss {self.risk:.4g}, change {self.change_text}{last})"
+        return f"{first}\n           loss {self.risk:.4g}, change {self._change_text}{last})"
