@@ -124,6 +124,7 @@ def test_the_barrier_agrees_with_direct_evaluation(problem: hm.Problem, data: tu
     other = classifier(1)
     plane = hm.loss_plane(problem, other)
     assert plane.barrier is not None
+    assert plane.labels == ("from the problem's model (0) to the other one (1)",)
     assert plane.barrier.end == pytest.approx(hm.Problem(other, "cross_entropy", *data).risk(), rel=1e-12)
     assert plane.barrier.start == pytest.approx(problem.risk(), rel=1e-12)
     model, heights = classifier(0), []
@@ -174,6 +175,7 @@ def test_batch_norm_statistics_are_interpolated_with_the_weights() -> None:
 def test_a_plane_through_three_models_contains_them(problem: hm.Problem, data: tuple[Tensor, Tensor]) -> None:
     others = [classifier(1), classifier(2)]
     plane = hm.loss_plane(problem, others)
+    assert plane.labels == ("to model 1", "to model 2")
     places = [int(np.argmin(np.abs(plane.coordinates[0] - value))) for value in (0.0, 1.0)]
     zero, one = places
     np.testing.assert_allclose(plane.coordinates[0][places], [0, 1], atol=1e-12)
@@ -223,6 +225,15 @@ def test_a_plane_goes_through_json(problem: hm.Problem) -> None:
 def test_directions_are_checked(problem: hm.Problem, directions: object, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         hm.loss_plane(problem, directions)  # type: ignore[arg-type]
+
+
+def test_a_plane_has_at_most_two_dimensions(problem: hm.Problem) -> None:
+    for dimensions in (0, 3):
+        with pytest.raises(InvalidInput, match="dimensions"):
+            hm.loss_plane(problem, dimensions=dimensions)
+    three = torch.eye(problem.num_parameters, 3, dtype=torch.float64)
+    with pytest.raises(InvalidInput, match="one or two directions"):
+        hm.loss_plane(problem, three)
 
 
 def test_parameters_that_are_not_differentiated_must_be_equal(data: tuple[Tensor, Tensor]) -> None:
