@@ -128,6 +128,7 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
     "numerical_rank": lambda: {"matrix": np.eye(3), "scale": 1.0, "relative_tolerance": 1e-6},
     "outer_product_hessian": lambda: {"problem": problem()},
     "output_jacobian": lambda: {"problem": problem()},
+    "predict_spectrum": lambda: {"network": hm.FullyConnected((4, 3, 2)), "singular_values": [1.0]},
     "predict_ranks": lambda: {
         "network": hm.FullyConnected((4, 3, 2), bias=True),
         "loss": "squared",

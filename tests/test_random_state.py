@@ -81,6 +81,7 @@ CASES: dict[str, Callable[..., Any]] = {
     "Residual": lambda: hm.networks.Residual(3, 2).build(seed=0),
     "SelfAttention": lambda: hm.networks.SelfAttention(4, 2).build(seed=0),
     "predict_ranks": lambda: hm.predict_ranks(hm.FullyConnected((4, 5, 3))),
+    "predict_spectrum": lambda: hm.predict_spectrum(hm.FullyConnected((4, 5, 3)), [1.0]),
     "effective_parameters": lambda: hm.effective_parameters(4, 5),
     "train": lambda: hm.train(nn.Sequential(net(), nn.Dropout(0.5)), data(), epochs=2, batch_size=5),
     "certify": lambda: certificate(),

@@ -62,6 +62,7 @@ _HOME_OF = {
     "output_jacobian": "hessians",
     "plot": "records",
     "predict_ranks": "theory",
+    "predict_spectrum": "theory",
     "pruning_plan": "applications",
     "sample_gradients": "hessians",
     "sharded_hessian": "hessians",
@@ -182,4 +183,5 @@ if TYPE_CHECKING:  # what editors and type checkers see
     from hessmap.theory import effective_parameters as effective_parameters
     from hessmap.theory import learning_coefficient as learning_coefficient
     from hessmap.theory import predict_ranks as predict_ranks
+    from hessmap.theory import predict_spectrum as predict_spectrum
     from hessmap.training import train as train

@@ -33,12 +33,17 @@ from hessmap.theory.residual import residual_ranks
 
 if TYPE_CHECKING:
     from hessmap.theory import functions, layers, learning, pac_bayes, polynomial, teacher_student
+    from hessmap.theory.fully_connected.spectra import predict_spectrum
     from hessmap.theory.learning import learning_coefficient
     from hessmap.theory.parameter_count import effective_parameters
 
 # Modules that predictions of ranks do not need are loaded when they are first used.
 _FOLDERS = ("functions", "layers", "learning", "pac_bayes", "polynomial", "teacher_student")
-_HOME_OF = {"effective_parameters": "parameter_count", "learning_coefficient": "learning"}
+_HOME_OF = {
+    "effective_parameters": "parameter_count",
+    "learning_coefficient": "learning",
+    "predict_spectrum": "fully_connected.spectra",
+}
 
 # The rules of ``predict_ranks``; each registers itself where it is defined.
 RANK_RULES = (
@@ -73,6 +78,7 @@ __all__ = [
     "pac_bayes",
     "polynomial",
     "predict_ranks",
+    "predict_spectrum",
     "rank_rule",
     "residual",
     "teacher_student",
