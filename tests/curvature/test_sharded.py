@@ -158,6 +158,13 @@ def worker(rank: int, count: int, kind: str, size: str) -> dict[str, Any]:
     found["is_untouched"] = same(before, state_of(model, optimiser))
     if kind in ("fsdp", "tensor parallel") and count == 2:
         found["interrupts"] = interrupted(model, optimiser, batches, hessian, columns, 4 if is_short else 50)
+    notes = [note for note in hessian.provenance.notes if "buffers differ" in note]
+    if kind == "fsdp":
+        with torch.no_grad():
+            model[1].running_mean.add_(rank)
+        other = hm.sharded_hessian(model, "cross_entropy", batches, timeout=PATIENCE)
+        notes += [note for note in other.provenance.notes if "buffers differ" in note]
+    found["notes"] = notes
     if kind != "ddp":
         try:
             hm.Problem(model, "cross_entropy", inputs, labels)
@@ -260,6 +267,8 @@ def test_a_sharded_model_has_the_curvature_of_the_whole_one(tmp_path: Path, kind
         assert found["solution"][0]
         assert found["solution"][1] == pytest.approx(float(shifted.norm()), rel=1e-3)
         assert found["is_untouched"]
+        differ = ["buffers differ between processes: each one uses its own"]  # of statistics that were changed
+        assert found["notes"] == (differ if kind == "fsdp" else [])
         if "refusal" in found:
             assert "is sharded (FSDP2 or tensor parallel). Use hm.sharded_hessian" in found["refusal"]
         if "interrupts" in found:

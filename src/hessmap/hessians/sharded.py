@@ -86,6 +86,8 @@ class ShardedHessian(ShardedOperator):
         self.difference_error = 0.0
         self._narrowest = max([self.shards.narrowest, *_policies(model)], key=lambda dtype: torch.finfo(dtype).eps)
         self.product_error = expected_difference_error(self._narrowest)
+        own = sum(float(buffer.double().norm()) for buffer in model.buffers() if not is_dtensor(buffer))
+        self._has_equal_buffers = self.processes.all_equal(own)
         self._mass = 1.0
         self._num_batches = int(self.processes.largest(len(self._sizes)))
         self._mass = self._counted_mass()
@@ -111,6 +113,7 @@ class ShardedHessian(ShardedOperator):
             if self._num_parts > 1
             else f"the model was used in place on {where}",
             f"products are finite differences of gradients: relative error about {self.difference_error:.0e}",
+            *([] if self._has_equal_buffers else ["buffers differ between processes: each one uses its own"]),
             *([f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"] if self.l2 else []),
         ]
         return provenance(str(self._narrowest).removeprefix("torch."), notes=tuple(notes))
