@@ -19,7 +19,6 @@ import hessmap
 
 # Packages whose docstrings are not complete yet. Remove a package once its test passes.
 PENDING = {
-    "linalg",
     "measurement",
     "records",
 }

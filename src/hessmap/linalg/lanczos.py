@@ -138,6 +138,13 @@ class BlockLanczos(LanczosProcess):
     ``is_semi``: a basis in float32 is taken out of a block only where the block is seen to have lost its orthogonality
     to it; inner products stay below 3e-4, the recurrence is right to about 1e-5 of the norm. ``norm`` is that of the
     operator, as far as it is known.
+
+    Args:
+        product: Products of the operator.
+        capacity: Most vectors that are stored.
+        generator: Draws random directions in the place of vanished ones. Default: none.
+        precision: Of the stored vectors. Defaults to float64.
+        is_semi: Whether orthogonality to half of the digits is enough. Defaults to False.
     """
 
     def __init__(
@@ -289,6 +296,13 @@ class ParallelLanczos(LanczosProcess):
     Orthogonality is "semi", to half of all digits, or "local", of three successive vectors, and no others are stored.
     ``num_vectors`` counts those of each space until it ended; its vectors are zero from then on. With ``removed``,
     orthonormal rows to which the starts are orthogonal, the operator is the one on their orthogonal complement.
+
+    Args:
+        product: Products of the operator.
+        starts: First vectors of the spaces, as rows.
+        capacity: Most steps; storage grows beyond where no basis is stored.
+        orthogonality: "semi" (a stored basis) or "local".
+        removed: Orthonormal rows whose complement the operator is restricted to. Default: none.
     """
 
     def __init__(

@@ -13,9 +13,13 @@ from hessmap.errors import unknown_name
 class Layout:
     """Parameter names, their shapes, and where each lies in the flat vector.
 
-    >>> layout = Layout((("0.weight", (3, 2)), ("2.weight", (1, 3))))
-    >>> layout.size, layout["2.weight"]
-    (9, slice(6, 9, None))
+    Args:
+        shapes: Name and shape of every parameter, in order.
+
+    Example:
+        >>> layout = Layout((("0.weight", (3, 2)), ("2.weight", (1, 3))))
+        >>> layout.size, layout["2.weight"]
+        (9, slice(6, 9, None))
     """
 
     shapes: tuple[tuple[str, tuple[int, ...]], ...]

@@ -80,9 +80,17 @@ def default_budget(device: torch.device | str | None = None) -> int:
 
 
 def readable_bytes(count: float) -> str:
-    """
-    >>> readable_bytes(288_000_000)
-    '274.7 MiB'
+    """Format a number of bytes.
+
+    Args:
+        count: Number of bytes.
+
+    Returns:
+        The number with its unit.
+
+    Example:
+        >>> readable_bytes(288_000_000)
+        '274.7 MiB'
     """
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
@@ -96,6 +104,13 @@ def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
     numpy asks Linux for huge pages from 4 MiB on, torch does not: the first touch of 45 MB took 64 to 85 ms in small
     pages and 18 to 29 in huge ones, as long as the product that the memory was for.
+
+    Args:
+        shape: Shape of the tensor.
+        dtype: Of its entries.
+
+    Returns:
+        Uninitialised memory on the host.
     """
     if dtype not in (torch.float32, torch.float64):
         return torch.empty(shape, dtype=dtype)
@@ -169,10 +184,17 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
     torch raises a plain RuntimeError for the memory of the machine, known by its text.
 
-    >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried .."))
-    True
-    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("Batching rule not implemented"))
-    (True, False)
+    Args:
+        error: An error, or None.
+
+    Returns:
+        True if memory ran out.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried .."))
+        True
+        >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("Batching rule not implemented"))
+        (True, False)
     """
     while error is not None:
         if not isinstance(error, HessmapError):
@@ -185,7 +207,14 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def storage_address(tensor: Tensor) -> int:
-    """Where its memory begins, which views share; 0 where there is none."""
+    """Where its memory begins, which views share; 0 where there is none.
+
+    Args:
+        tensor: Any tensor.
+
+    Returns:
+        The address, or 0 for tensors without a storage.
+    """
     try:
         with torch._C.DisableTorchFunction():
             return tensor.untyped_storage().data_ptr()

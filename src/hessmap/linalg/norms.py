@@ -13,12 +13,26 @@ _TILE = 256
 
 
 def largest_entry(array: Floats) -> float:
-    """The largest magnitude of an entry; NaN or inf if one of them is."""
+    """The largest magnitude of an entry; NaN or inf if one of them is.
+
+    Args:
+        array: Any array.
+
+    Returns:
+        The largest magnitude of an entry; NaN or inf if one of them is.
+    """
     return float(np.maximum(array.max(), -array.min())) if array.size else 0.0
 
 
 def frobenius_norm(array: Floats) -> float:
-    """The Frobenius norm, scaled so that squares neither overflow nor vanish."""
+    """The Frobenius norm, scaled so that squares neither overflow nor vanish.
+
+    Args:
+        array: Any array.
+
+    Returns:
+        The root of the sum of squares.
+    """
     largest = largest_entry(array)
     if not largest or not np.isfinite(largest):
         return largest
@@ -26,7 +40,14 @@ def frobenius_norm(array: Floats) -> float:
 
 
 def column_norms(array: Floats) -> Floats:
-    """The norm of each column, scaled so that squares neither overflow nor vanish."""
+    """The norm of each column, scaled so that squares neither overflow nor vanish.
+
+    Args:
+        array: Matrix.
+
+    Returns:
+        One norm for each column.
+    """
     largest = np.abs(array).max(axis=0, initial=0.0)
     norms: Floats = largest * np.linalg.norm(array / np.where(largest > 0, largest, 1.0), axis=0)
     return norms
@@ -35,8 +56,15 @@ def column_norms(array: Floats) -> Floats:
 def asymmetry(array: Floats) -> float:
     """||(H - H^T) / 2|| / ||H|| of a square array, in the Frobenius norm.
 
-    >>> asymmetry(np.array([[1.0, 2.0], [2.0, 5.0]])), asymmetry(np.array([[0.0, 1.0], [-1.0, 0.0]]))
-    (0.0, 1.0)
+    Args:
+        array: Square matrix H.
+
+    Returns:
+        A number between 0 (symmetric) and 1.
+
+    Example:
+        >>> asymmetry(np.array([[1.0, 2.0], [2.0, 5.0]])), asymmetry(np.array([[0.0, 1.0], [-1.0, 0.0]]))
+        (0.0, 1.0)
     """
     parts = []
     # Tile by tile, because a transposed read of a large array is slow.
@@ -51,17 +79,41 @@ def asymmetry(array: Floats) -> float:
 
 
 def singular_values(matrix: Floats) -> Floats:
+    """Compute the singular values of a matrix.
+
+    Args:
+        matrix: Any matrix.
+
+    Returns:
+        All singular values, descending.
+    """
     return np.asarray(scipy.linalg.svdvals(matrix, check_finite=False))
 
 
 def centred_singular_values(matrix: Floats) -> Floats:
+    """Compute the singular values of a matrix whose rows have mean zero.
+
+    Args:
+        matrix: Any matrix; the mean of its rows is subtracted.
+
+    Returns:
+        All singular values, descending.
+    """
     return singular_values(matrix - matrix.mean(axis=0))
 
 
 def count_above(values: Floats, relative_tolerance: float) -> int:
     """How many values exceed the tolerance times the largest.
 
-    >>> count_above(np.array([2.0, 1.0, 0.1]), 0.1)
-    2
+    Args:
+        values: Numbers that are not negative.
+        relative_tolerance: Part of the largest value above which one counts.
+
+    Returns:
+        The number of values.
+
+    Example:
+        >>> count_above(np.array([2.0, 1.0, 0.1]), 0.1)
+        2
     """
     return int((values > relative_tolerance * values.max(initial=0.0)).sum())

@@ -271,7 +271,13 @@ class SymmetricOperator(LinearOperator):
 
 
 class DenseOperator(SymmetricOperator):
-    """A symmetric matrix as an operator, which is not copied."""
+    """A symmetric matrix as an operator, which is not copied.
+
+    Args:
+        matrix: Square symmetric matrix.
+        layout: Names of its blocks. Default: none.
+        scale: Norm that thresholds are relative to. Default: that of its own spectrum.
+    """
 
     def __init__(self, matrix: Tensor, layout: Layout | None = None, scale: float | None = None) -> None:
         require(
@@ -311,7 +317,12 @@ class DenseOperator(SymmetricOperator):
 
 
 class SymmetricBlock(SymmetricOperator):
-    """Some rows and the same columns of a larger operator; it has the larger one's scale and provenance."""
+    """Some rows and the same columns of a larger operator; it has the larger one's scale and provenance.
+
+    Args:
+        whole: The larger operator.
+        places: Rows and columns of the block.
+    """
 
     def __init__(self, whole: SymmetricOperator, places: Places) -> None:
         self.whole = whole
@@ -364,7 +375,12 @@ class DiagonalBlock(SymmetricBlock):
 
 
 class PrincipalBlock(SymmetricBlock):
-    """The rows and columns at some places, wherever they are."""
+    """The rows and columns at some places, wherever they are.
+
+    Args:
+        whole: The larger operator.
+        places: Rows and columns of the block.
+    """
 
     def __init__(self, whole: SymmetricOperator, places: Tensor) -> None:
         super().__init__(whole, places)

@@ -91,6 +91,14 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
     The ``num_near`` last vectors go first: in a Lanczos process they are all there is to take in exact arithmetic. Then
     the whole basis. What a pass leaves of it is rounding of the row before the pass, so it is made again where that was
     much longer ("twice is enough": Parlett 1980, The Symmetric Eigenvalue Problem, section 6-9).
+
+    Args:
+        rows: Vectors, changed in place.
+        basis: Orthonormal rows.
+        num_near: Last vectors of the basis that are removed before the whole of it. Defaults to 0.
+
+    Returns:
+        The coefficients that were removed, of shape (len(basis), len(rows)), on the host in float64.
     """
     if not basis.shape[0] or not rows.shape[0]:
         return torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
@@ -168,7 +176,14 @@ def _surviving_directions(directions: Tensor) -> Tensor:
 
 
 def orthonormal_columns(columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Q and R, in float64, with Q R = columns: Cholesky twice where these are far from dependent, else Householder."""
+    """Q and R, in float64, with Q R = columns: Cholesky twice where these are far from dependent, else Householder.
+
+    Args:
+        columns: Matrix with more rows than columns.
+
+    Returns:
+        Q, on the device of the columns, and R on the host.
+    """
     rows = columns.T
     found, triangle = rows, torch.eye(len(rows), dtype=torch.float64)
     for _ in range(2):

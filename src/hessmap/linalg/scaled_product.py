@@ -26,6 +26,12 @@ class ScaledProduct:
     iteration ``starts_at_random``; it may leave one more random vector and its image in ``spare``. With
     ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, in memory that nothing
     else uses, are scaled in place.
+
+    Args:
+        product: Function of (size, count) vectors.
+        size: Number of rows of the operator.
+        check: Called once with the product, and the first vector and its image or None. Default: no check.
+        is_new: Whether images are in memory that nothing else uses. Defaults to False.
     """
 
     def __init__(

@@ -21,6 +21,14 @@ TOLERANCES = {torch.float64: 1e-10, torch.float32: 2e-4}
 
 
 def tolerance(dtype: torch.dtype) -> float:
+    """Return how far a shortcut may differ from autograd in a number format.
+
+    Args:
+        dtype: torch.float64 or torch.float32.
+
+    Returns:
+        The tolerance relative to the largest entry.
+    """
     return TOLERANCES[dtype]
 
 
@@ -29,6 +37,14 @@ def disagreement(found: Tensor, expected: Tensor, uncancelled: float = 0.0) -> f
     vanish for data of scale 1e-100 and overflow for 1e100.
 
     ``uncancelled`` is the size of what cancelled in the sum, which rounding is relative to.
+
+    Args:
+        found: Result of the shortcut.
+        expected: Result of the reference method.
+        uncancelled: Size of the terms of a sum that cancelled, which rounding is relative to. Defaults to 0.
+
+    Returns:
+        The relative difference; the absolute one where everything expected is zero.
     """
     if not expected.numel():
         return 0.0
@@ -38,7 +54,15 @@ def disagreement(found: Tensor, expected: Tensor, uncancelled: float = 0.0) -> f
 
 
 def random_vector(size: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """The vector that products are compared on: the same for the same size."""
+    """The vector that products are compared on: the same for the same size.
+
+    Args:
+        size: Number of entries, and the seed.
+        dtype: Of the result. Defaults to float64.
+
+    Returns:
+        Normal numbers on the host.
+    """
     generator = torch.Generator().manual_seed(size)
     return torch.randn(size, generator=generator, dtype=torch.float64).to(dtype)
 
@@ -80,6 +104,13 @@ def is_answerable(error: BaseException, *, refusals: bool = False) -> bool:
 
     Of hessmap's own errors only the explanation of an error of the user's model is: ``InvalidInput`` raised from
     something else. With ``refusals`` the other errors that refuse a model, a loss or inputs are too.
+
+    Args:
+        error: What a faster method raised.
+        refusals: Whether errors that reject a model, a loss or inputs count as well. Defaults to False.
+
+    Returns:
+        True if a slower method may be tried.
     """
     if not isinstance(error, Exception) or is_out_of_memory(error):
         return False
@@ -90,7 +121,14 @@ def is_answerable(error: BaseException, *, refusals: bool = False) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of what was said first, without the explanation around it."""
+    """The first line of what was said first, without the explanation around it.
+
+    Args:
+        error: An error, possibly raised from another one.
+
+    Returns:
+        The first line of the original message.
+    """
     lines = str(error.__cause__ or error).strip().splitlines()
     return lines[0][:_LONGEST].rstrip(". ") if lines else type(error).__name__
 
