@@ -47,7 +47,7 @@ def robust_rank(ratios: Floats, tolerance: float, error: float) -> RankRange | N
     ten to both sides, and parts are compared on a logarithmic scale.
 
     >>> robust_rank(np.array([1.0, 0.6, 0.11, 0.05, 0.002]), tolerance=0.1, error=1e-16)
-    RankRange(value: 2, lowest: 0.11, highest: 0.6)
+    RankRange(value=2, lowest=0.11, highest=0.6)
     >>> robust_rank(0.5 ** np.arange(12), tolerance=0.1, error=1e-16) is None
     True
     """

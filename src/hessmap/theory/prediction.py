@@ -168,7 +168,7 @@ def strongest_claim(claims: Sequence[RankValue]) -> RankValue:
 
     >>> law = Conjecture("a law", num_cases=500)
     >>> strongest_claim([RankValue(7, "upper_bound", "a theorem"), law.value(5)])
-    RankValue(value: 5, kind: conjecture, reference: a law, conjectured: value, num cases: 500)
+    RankValue(value=5, kind='conjecture', reference='a law', conjectured='value', num_cases=500)
     >>> strongest_claim([RankValue(7, "upper_bound", "a theorem"), law.bound(7)]).kind
     'upper_bound'
     """

@@ -50,14 +50,14 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
 
     >>> net = FullyConnected((4, 5, 2), activation="relu")
     >>> fully_connected_ranks(net, RankQuestion()).outer_product
-    RankValue(value: 25, kind: exact, reference: one hidden layer on many samples, proof in research/docs/...
+    RankValue(value=25, kind='exact', reference='one hidden layer on many samples, proof in research/docs..')
     >>> fully_connected_ranks(net, RankQuestion(kind="numerical")).outer_product.value
     8
     >>> bounds = fully_connected_ranks(net, RankQuestion(kind="upper_bound"))
     >>> bounds.outer_product.value, bounds.functional.value, bounds.loss.value
     (25, 20, 30)
     >>> fully_connected_ranks(FullyConnected((4, 5, 2), bias=(True, False)), RankQuestion()).loss
-    RankValue(value: 26, kind: conjecture, reference: a bias in some layers, not in print; ...
+    RankValue(value=26, kind='conjecture', reference='a bias in some layers, not in print; ...
     """
     widths = checked_widths(network.widths)
     data = data_ranks(network.input_dim, network.output_dim, network.has_bias, question)
