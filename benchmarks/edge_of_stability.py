@@ -48,6 +48,7 @@ RUNS = (
     Run("digits", "sgd", "batch_sharpness", 0.2, 4500, 45, batch_size=8),
     Run("digits", "adam", "preconditioned_sharpness", 5e-3, 1500, 15),
     Run("cifar10", "descent", "sharpness", 0.04, 3000, 30),
+    Run("cifar10", "sgd", "batch_sharpness", 0.06, 12000, 120, batch_size=32),
     Run("cifar10", "adam", "preconditioned_sharpness", 1e-3, 1000, 10),
 )
 

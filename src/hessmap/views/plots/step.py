@@ -50,6 +50,7 @@ def step_figure(report: StepReport) -> Figure:
         axes.set_yticks(places, [literal(terms.names[place]) for place in order], fontsize=8)
         axes.invert_yaxis()
         axes.axvline(0, color=FAINT, linewidth=0.8)
+        axes.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
         axes.set_xlabel("part of $u^T H u$", fontsize=9, color=INK)
         dress(axes, "Curvature along the step, by layer")
         legend_below(axes, num_columns=2)
