@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.applications.curvatures import Curvature, chosen_curvature
-from hessmap.errors import InvalidInput, checked_number, require, sentence
+from hessmap.errors import InvalidInput, checked_number, require, sentence, short_text
 from hessmap.linalg import Layout, SymmetricOperator, as_operator
 from hessmap.measurement import krylov_solve, solve
 from hessmap.problem import Problem, require_problem
@@ -134,8 +134,15 @@ def merge(
         >>> merged.weight.data.round(decimals=4)  # weighted by 3 : 1 in the first entry
         tensor([[0.7500, 0.5000]])
     """
+    for given in (models, curvatures):
+        must = "models and curvatures must be lists"
+        require(isinstance(given, list | tuple), must, f"got {short_text(given)}")
     must = "merge needs at least one model and a curvature for each"
     require(len(models) == len(curvatures) > 0, must, f"got {len(models)} models and {len(curvatures)} curvatures")
+    for model in models:
+        require(isinstance(model, nn.Module), "models must be modules of torch", f"got {short_text(model)}")
+    must = "weights must be a list of numbers"
+    require(weights is None or isinstance(weights, list | tuple), must, f"got {short_text(weights)}")
     factors = [1.0] * len(models) if weights is None else [checked_number("weights", one) for one in weights]
     fits = len(factors) == len(models) and all(one >= 0 for one in factors) and sum(factors) > 0
     require(fits, "weights must be one per model, not negative and not all zero", f"got {factors}")
