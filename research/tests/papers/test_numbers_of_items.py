@@ -85,3 +85,36 @@ def test_counts_of_signatures() -> None:
     evidence = item_of(1, "Section 5.3: negative eigenvalues").evidence
     assert f"{right:,} of {total:,} networks" in evidence
     assert f"{half:,} have exactly half" in evidence
+
+
+def test_counts_of_fact_14_and_theorem_7() -> None:
+    fact = committed("cnn/locality").outcome.claim("fact-14-fails")
+    assert f"{fact.right} of {fact.total}" in item_of(1, "Fact 14").evidence
+    linear = rows_of("cnn/rank-vs-filter", activation="identity")
+    loose = sum(row.number("measured.outer_product") < row["printed.outer_product"] for row in linear)
+    assert f"{loose} of {len(linear)} cases" in item_of(1, "Theorem 7").evidence
+
+
+@pytest.mark.parametrize(("name", "loss"), [("Figure 7", "squared"), ("Figure 8", "cross_entropy")])
+def test_counts_of_figures_over_channels(name: str, loss: str) -> None:
+    linear, relu = (
+        [(row.number("measured.outer_product"), row["printed.outer_product"]) for row in rows]
+        for rows in (rows_of("cnn/rank-vs-channels", activation=kind, loss=loss) for kind in ("identity", "relu"))
+    )
+    evidence = item_of(1, name).evidence
+    within, equal = (sum(test) for test in ((a <= b for a, b in linear), (a == b for a, b in linear)))
+    above = sum(measured > bound for measured, bound in relu)
+    assert f"{within} of {len(linear)} cases" in evidence
+    assert f"equal to it in {equal}" in evidence
+    assert f"above its bound in {above} of {len(relu)}" in evidence
+    few = rows_of("cnn/samples-equal-inputs", sweep="channels", loss=loss)
+    assert f"in {len(few)} of {len(few)} cases" in evidence
+    assert all(row.number(f"measured.{part}") <= row[f"printed.{part}"] for row in few for part in PARTS)
+
+
+def test_norms_on_data_at_the_scale_of_torch() -> None:
+    numbers = {name: ours for name, _, ours in item_of(3, "Figure 1: the norm").numbers}
+    for (_, ours), penalty in zip(numbers.items(), (1.0, 2.0, 4.0), strict=True):
+        costs = [row.number("cost_per_layer") for row in rows_of("function/torch-scaled-data", penalty=penalty)]
+        assert ours == f"{min(costs):.2f} to {max(costs):.2f}"
+        assert len(costs) == 3
