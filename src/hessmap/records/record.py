@@ -7,6 +7,7 @@ import html
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -280,7 +281,7 @@ def _brief(value: Any) -> str:
     """A value in at most a few words."""
     if isinstance(value, Record):
         return value.brief
-    if isinstance(value, np.ndarray) or (isinstance(value, float) and not isinstance(value, bool)):
+    if isinstance(value, np.ndarray | float | Fraction):
         return _readable(value)
     if isinstance(value, tuple | list) and value and all(isinstance(item, Record) for item in value):
         return f"{len(value)} {type(value[0]).__name__}"
