@@ -193,7 +193,7 @@ def _add_batch(
     with_functional: bool,
 ) -> None:
     """Every pair of calls k <= l: its second derivative along perturbations, then its block."""
-    calls = [batch_call(*parts) for parts in zip(network.calls, lifted.inputs, lifted.slopes, strict=True)]
+    calls = [batch_call(*parts) for parts in zip(network.calls, lifted.inputs, lifted.output_gradients, strict=True)]
     for k, early in enumerate(calls):
         for outputs in _outputs_at_once(problem, network, k):
             second = None

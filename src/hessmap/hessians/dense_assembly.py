@@ -186,14 +186,14 @@ class BatchCall:
 
     call: LayerUse
     features: Tensor
-    slope: Tensor  # (samples, outputs, positions)
+    output_gradient: Tensor  # (samples, outputs, positions)
     pieces: tuple[Piece, ...]
 
     @cached_property
     def spread(self) -> Tensor:
-        """The slopes where the kernel of a convolution looks."""
+        """The output gradients where the kernel of a convolution looks."""
         assert self.call.geometry is not None
-        return self.call.geometry.spread(self.slope)
+        return self.call.geometry.spread(self.output_gradient)
 
     def of_outputs(self, outputs: slice) -> Tensor:
         """What the parameters of some outputs multiply, (outputs, samples, positions, parameters)."""
@@ -203,12 +203,16 @@ class BatchCall:
     def directions(self, outputs: slice) -> Tensor:
         """Perturbations of some of its outputs, (outputs * directions of each, samples, outputs, positions): units, or
         what units of the parameters do."""
-        call, samples = self.call, len(self.slope)
+        call, samples = self.call, len(self.output_gradient)
         count = outputs.stop - outputs.start
         if call.space == "outputs":
-            units = torch.eye(call.output_size, dtype=self.slope.dtype).view(call.num_outputs, -1, call.output_size)
+            like = self.output_gradient
+            units = torch.eye(call.output_size, dtype=like.dtype, device=like.device)
+            units = units.view(call.num_outputs, -1, call.output_size)
             return units[outputs].reshape(-1, 1, call.num_outputs, call.num_positions).expand(-1, samples, -1, -1)
-        directions = self.slope.new_zeros(count, call.num_features, samples, call.num_outputs, call.num_positions)
+        directions = self.output_gradient.new_zeros(
+            count, call.num_features, samples, call.num_outputs, call.num_positions
+        )
         for place, features in enumerate(self.of_outputs(outputs)):
             directions[place, :, :, outputs.start + place] = features.movedim(2, 0)
         return directions.flatten(0, 1)
@@ -220,15 +224,17 @@ class BatchCall:
             return chosen.flatten(2).mT
         return torch.einsum("ncot,ontf->nofc", chosen, self.of_outputs(outputs)).flatten(1, 2)
 
-    def gradient(self, slopes: Tensor, input_tangents: Tensor | None, per_sample: bool = False) -> Tensor:
+    def gradient(self, output_gradients: Tensor, input_tangents: Tensor | None, per_sample: bool = False) -> Tensor:
         """The gradient of its parameters, (rows.., outputs, parameters), with samples last if they are not summed over.
 
-        ``slopes`` (rows.., samples, outputs * positions) meet the features, and the slope of the batch meets the
-        tangents (rows.., samples, inputs) of its inputs.
+        ``output_gradients`` (rows.., samples, outputs * positions) are multiplied by the features, and the output
+        gradient of the batch by the tangents (rows.., samples, inputs) of its inputs.
         """
         call, end = self.call, "n" if per_sample else ""
-        slopes = slopes.reshape(*slopes.shape[:-1], call.num_groups, -1, call.num_positions)
-        found = torch.einsum(f"...ngot,gntf->...gof{end}", slopes, self.features)
+        output_gradients = output_gradients.reshape(
+            *output_gradients.shape[:-1], call.num_groups, -1, call.num_positions
+        )
+        found = torch.einsum(f"...ngot,gntf->...gof{end}", output_gradients, self.features)
         if input_tangents is not None and call.weight is not None and call.kind != "embedding":
             weights = found[..., : call.num_inputs, :] if per_sample else found[..., : call.num_inputs]
             weights += self._from_tangents(input_tangents, end)
@@ -236,21 +242,21 @@ class BatchCall:
         return found.flatten(groups, groups + 1)
 
     def _from_tangents(self, input_tangents: Tensor, end: str) -> Tensor:
-        """The slope of the batch against tangents of its inputs, (rows.., groups, outputs of each, features)."""
+        """The output gradient of the batch times tangents of its inputs, (rows.., groups, outputs, features)."""
         call, rows = self.call, input_tangents.shape[:-1]
         if call.geometry is None:
-            own = self.slope.view(len(self.slope), call.num_groups, -1, call.num_positions)
+            own = self.output_gradient.view(len(self.output_gradient), call.num_groups, -1, call.num_positions)
             tangents = input_tangents.reshape(*rows, call.num_positions, call.num_groups, call.num_inputs)
             return torch.einsum(f"...ntgf,ngot->...gof{end}", tangents, own)
         places = prod(call.geometry.image)
         tangents = input_tangents.reshape(*rows, call.num_groups, -1, places)
-        spread = self.spread.view(call.num_groups, len(self.slope), places, -1, prod(call.geometry.kernel))
+        spread = self.spread.view(call.num_groups, len(self.output_gradient), places, -1, prod(call.geometry.kernel))
         found = torch.einsum(f"...ngcu,gnuok->...gock{end}", tangents, spread)
         first = -3 if end else -2
         return found.flatten(first, first + 1)
 
 
-def batch_call(call: LayerUse, inputs: Tensor, slope: Tensor) -> BatchCall:
+def batch_call(call: LayerUse, inputs: Tensor, output_gradient: Tensor) -> BatchCall:
     """The call on the inputs (samples, input_size) of a batch."""
     pieces = []
     if call.weight is not None:
@@ -259,18 +265,18 @@ def batch_call(call: LayerUse, inputs: Tensor, slope: Tensor) -> BatchCall:
     if call.bias is not None:
         entries = None if call.bias_entries is None else call.bias_entries.view(call.num_outputs, 1)
         pieces.append(Piece(call.bias.name, slice(call.num_features - 1, call.num_features), entries))
-    return BatchCall(call, call.extended_features(inputs), slope, tuple(pieces))
+    return BatchCall(call, call.extended_features(inputs), output_gradient, tuple(pieces))
 
 
 @dataclass(frozen=True)
 class FirstDerivatives:
-    """A batch, from its calls: inputs (samples, input_size), slopes (samples, outputs, positions), and, where
+    """A batch, from its calls: inputs (samples, input_size), output gradients (samples, outputs, positions), and, where
     they were wanted, Jacobians (samples, outputs of the network, outputs * positions of the call)."""
 
     data: Inputs
     residual: Tensor
     inputs: Sequence[Tensor]
-    slopes: Sequence[Tensor]
+    output_gradients: Sequence[Tensor]
     jacobians: Sequence[Tensor]
 
 
@@ -287,14 +293,14 @@ def first_derivatives(network: Network, data: Inputs, residual: Tensor, with_jac
     start = network.zero_perturbations(data)
     linearised: Any = vjp(lambda moved: network.perturbed_outputs(data, moved), start, has_aux=True)
     _, to_calls, inputs = linearised
-    slopes = to_calls(residual)[0]
+    output_gradients = to_calls(residual)[0]
     jacobians: list[Tensor] = []
     if with_jacobians:
         size = residual.shape[1]
         basis = torch.eye(size, dtype=residual.dtype)[:, None, :].expand(-1, num_rows(data), -1)
         by_output = vmap(lambda cotangent: to_calls(cotangent)[0])(basis)
         jacobians = [item.flatten(2).transpose(0, 1) for item in by_output]
-    return FirstDerivatives(data, residual, inputs, slopes, jacobians)
+    return FirstDerivatives(data, residual, inputs, output_gradients, jacobians)
 
 
 def second_derivatives(network: Network, lifted: FirstDerivatives, first: int, directions: Tensor) -> SecondDerivatives:
@@ -334,17 +340,17 @@ def add_pair(
     if early.call.is_plain:
         _add_plain(buffer, early, late, outputs, curvature, input_tangents)
         return
-    each, samples = early.call.directions_per_output, len(early.slope)
-    slopes = curvature.view(-1, each, samples, curvature.shape[2])
+    each, samples = early.call.directions_per_output, len(early.output_gradient)
+    output_gradients = curvature.view(-1, each, samples, curvature.shape[2])
     tangents = input_tangents.view(-1, each, samples, input_tangents.shape[2]) if input_tangents is not None else None
     if early.call.space == "weights":
-        _write(buffer, early, late, outputs.start, late.gradient(slopes, tangents))
+        _write(buffer, early, late, outputs.start, late.gradient(output_gradients, tangents))
         return
     step = max(1, _HELD // (samples * early.call.num_features * (late.call.output_size + late.call.input_size)))
-    for first in range(0, len(slopes), step):
+    for first in range(0, len(output_gradients), step):
         chosen, start = slice(first, first + step), outputs.start + first
         features = early.of_outputs(slice(start, min(start + step, outputs.stop))).mT
-        met = _position_sums(features, slopes[chosen])
+        met = _position_sums(features, output_gradients[chosen])
         met_tangents = _position_sums(features, tangents[chosen]) if tangents is not None else None
         _write(buffer, early, late, start, late.gradient(met, met_tangents))
 
@@ -403,7 +409,7 @@ def _rows(buffer: HessianBuffer, late: BatchCall, curvature: Tensor, input_tange
     torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.features[0, :, 0])[None], out=rows)
     if input_tangents is not None and call.weight is not None:
         rows[:, :, : input_tangents.shape[2]].addcmul_(
-            _samples_last(input_tangents)[:, None], _samples_last(late.slope[:, :, 0])[None, :, None]
+            _samples_last(input_tangents)[:, None], _samples_last(late.output_gradient[:, :, 0])[None, :, None]
         )
     return rows.flatten(1, 2)
 

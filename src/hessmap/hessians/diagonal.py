@@ -222,10 +222,10 @@ def same_entries(problem: Problem, graph: BatchGraph, kind: str, diagonal: Tenso
 def _layer_gradient(problem: Problem, layers: LayerGraph) -> tuple[Tensor, Tensor]:
     """sum_p slope_p x_p^T, and for every entry the largest sum of the magnitudes in its layer."""
     outputs = layers.outputs.detach()
-    slope = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
-    slopes = vjp_rows([layers.outputs], layers.places, [slope[None]], vectorised=False)
+    output_gradient = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
+    output_gradients = vjp_rows([layers.outputs], layers.places, [output_gradient[None]], vectorised=False)
     found, sizes = [], []
-    for use, rows in zip(layers.uses, slopes, strict=True):
+    for use, rows in zip(layers.uses, output_gradients, strict=True):
         left = (
             use.by_output(rows)[:, 0].reshape(len(use.entering), use.num_groups, -1, use.num_positions).transpose(0, 1)
         )
@@ -269,9 +269,9 @@ def _own_derivatives(graph: BatchGraph, entries: Tensor) -> Tensor:
     found = torch.zeros(len(entries), dtype=torch.float64)
     for number, entry in enumerate(entries.tolist()):
         owner = next(n for n, place in enumerate(places) if place.start <= entry < place.stop)
-        slope, leaf, inside = gradient[owner], graph.leaves[owner], entry - places[owner].start
-        if slope is not None and slope.grad_fn is not None:
-            own = torch.autograd.grad(slope.flatten()[inside], leaf, retain_graph=True, allow_unused=True)[0]
+        output_gradient, leaf, inside = gradient[owner], graph.leaves[owner], entry - places[owner].start
+        if output_gradient is not None and output_gradient.grad_fn is not None:
+            own = torch.autograd.grad(output_gradient.flatten()[inside], leaf, retain_graph=True, allow_unused=True)[0]
             found[number] = 0.0 if own is None else own.flatten()[inside]
     return found
 
@@ -426,14 +426,14 @@ def _batch_sums(loss: Loss, batch: LayerGraph, kind: str, width: int) -> list[Te
     sums = [use.leaving.new_zeros(use.num_outputs, use.num_columns) for use in batch.uses]
     with torch.no_grad():
         outputs = batch.outputs.detach()
-        slope = loss.gradient(outputs, batch.targets).to(outputs.dtype)
+        output_gradient = loss.gradient(outputs, batch.targets).to(outputs.dtype)
         if kind in ("loss", "outer_product"):
             roots = output_roots(loss, outputs, batch.targets, batch.weights, fewest=not batch.vectorised)
             _add_squares(sums, batch, *roots, width)
         if kind == "empirical_fisher":
-            _add_squares(sums, batch, (batch.weights.sqrt()[:, None] * slope)[:, None], None, width)
+            _add_squares(sums, batch, (batch.weights.sqrt()[:, None] * output_gradient)[:, None], None, width)
     if kind in ("loss", "functional"):
-        _add_functional(sums, batch, batch.weights[:, None] * slope, width)
+        _add_functional(sums, batch, batch.weights[:, None] * output_gradient, width)
     return sums
 
 
@@ -484,14 +484,14 @@ def _squares_by_pairs(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tens
 
 def _add_functional(sums: list[Tensor], batch: LayerGraph, residual: Tensor, width: int) -> None:
     """The part through second derivatives of the outputs, x^T F_i x for the block F_i of a layer's output i."""
-    for total, use, slope in zip(sums, batch.uses, _slopes(batch, residual), strict=True):
-        if slope is None or not _has_second_derivative(use, slope):
+    for total, use, output_gradient in zip(sums, batch.uses, _output_gradients(batch, residual), strict=True):
+        if output_gradient is None or not _has_second_derivative(use, output_gradient):
             continue
         inputs, count = use.inputs(slice(None)), _num_profiles(use)
         for numbers in torch.split(torch.arange(use.num_outputs * count, device=total.device), width):
             outputs, profiles = numbers // count, numbers % count
             directions = _profiles(use, inputs, outputs, profiles)
-            images = _images(use, slope, outputs, directions, batch)
+            images = _images(use, output_gradient, outputs, directions, batch)
             if use.num_groups > 1:
                 _add_grouped(total, use, inputs, outputs, profiles, images)
             elif use.num_positions == 1:
@@ -519,18 +519,22 @@ def _inputs_of(use: GraphUse, inputs: Tensor, outputs: Tensor) -> Tensor:
     return inputs[outputs // (use.num_outputs // use.num_groups)].transpose(0, 1)
 
 
-def _slopes(batch: LayerGraph, residual: Tensor) -> list[Tensor | None]:
+def _output_gradients(batch: LayerGraph, residual: Tensor) -> list[Tensor | None]:
     """The gradient in what left each layer, to be differentiated again."""
     if not batch.outputs.requires_grad:
         return [None] * len(batch.uses)
     return list(torch.autograd.grad(batch.outputs, batch.places, residual, create_graph=True, allow_unused=True))
 
 
-def _has_second_derivative(use: GraphUse, slope: Tensor) -> bool:
-    """Whether the slope changes with what left the layer: a product with a random vector is not exactly zero."""
-    generator = torch.Generator().manual_seed(slope[0].numel())
-    random = torch.randn(slope.shape[1:], generator=generator, dtype=torch.float64).to(slope)
-    return bool(vjp_rows([slope], [use.leaving], [random.expand(1, *slope.shape)], vectorised=False)[0].any())
+def _has_second_derivative(use: GraphUse, output_gradient: Tensor) -> bool:
+    """Whether the output gradient changes with the outputs of the layer: a random product is not exactly zero."""
+    generator = torch.Generator().manual_seed(output_gradient[0].numel())
+    random = torch.randn(output_gradient.shape[1:], generator=generator, dtype=torch.float64).to(output_gradient)
+    return bool(
+        vjp_rows([output_gradient], [use.leaving], [random.expand(1, *output_gradient.shape)], vectorised=False)[
+            0
+        ].any()
+    )
 
 
 def _num_profiles(use: GraphUse) -> int:
@@ -548,14 +552,14 @@ def _profiles(use: GraphUse, inputs: Tensor, outputs: Tensor, chosen: Tensor) ->
     return _inputs_of(use, inputs, outputs)[:, torch.arange(len(chosen)), :, chosen].transpose(0, 1)
 
 
-def _images(use: GraphUse, slope: Tensor, outputs: Tensor, profiles: Tensor, batch: LayerGraph) -> Tensor:
+def _images(use: GraphUse, output_gradient: Tensor, outputs: Tensor, profiles: Tensor, batch: LayerGraph) -> Tensor:
     """F_i u of the directions u over the positions of output i, (samples, directions, positions)."""
     samples, count, positions = profiles.shape
     numbers = torch.arange(count, device=outputs.device)
     directions = profiles.new_zeros(samples, count, use.num_outputs, positions)
     directions[:, numbers, outputs] = profiles
     given = [use.as_leaving(directions)]
-    images = vjp_rows([slope], [use.leaving], given, batch.vectorised, problem=batch.problem)[0]
+    images = vjp_rows([output_gradient], [use.leaving], given, batch.vectorised, problem=batch.problem)[0]
     return use.by_output(images)[:, numbers, outputs]
 
 
@@ -568,8 +572,8 @@ def _is_affordable(problem: Problem, few: LayerGraph, kind: str, max_products: f
     works = [own.num_positions * own.num_outputs * own.use.num_inputs for own in few.uses]
     cost = 0.0 if kind in ("functional", "empirical_fisher") else problem.output_dim / 2
     if kind in ("loss", "functional"):
-        slopes = _slopes(few, torch.ones_like(few.outputs))
-        for place, (use, slope) in enumerate(zip(few.uses, slopes, strict=True)):
-            if slope is not None and _has_second_derivative(use, slope):
+        output_gradients = _output_gradients(few, torch.ones_like(few.outputs))
+        for place, (use, output_gradient) in enumerate(zip(few.uses, output_gradients, strict=True)):
+            if output_gradient is not None and _has_second_derivative(use, output_gradient):
                 cost += use.num_outputs * _num_profiles(use) * sum(works[place + 1 :]) / sum(works)
     return cost <= max_products

@@ -60,7 +60,7 @@ def _rows_of(values: Tensor, part: slice) -> Tensor:
 class WeightedCrossEntropy(torch.autograd.Function):
     """sum_n weight_n loss_n of logits; of its derivatives no more is kept than the first one.
 
-    ``loss`` gives the values, slopes, and the probabilities that belong to a slope.
+    ``loss`` gives the values, gradients, and the probabilities that belong to a gradient.
     """
 
     @staticmethod
@@ -72,37 +72,37 @@ class WeightedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, scale):  # type: ignore[no-untyped-def]
         outputs, targets, weights = ctx.saved_tensors
-        slopes = _WeightedSlope.apply(outputs, targets, weights * scale, ctx.loss)  # type: ignore[no-untyped-call]
-        return slopes, None, None, None
+        gradients = _WeightedGradient.apply(outputs, targets, weights * scale, ctx.loss)  # type: ignore[no-untyped-call]
+        return gradients, None, None, None
 
 
 def _inverse(values: Tensor) -> Tensor:
     return torch.where(values == 0, torch.zeros_like(values), 1 / values)
 
 
-class _WeightedSlope(torch.autograd.Function):
-    """weight_n dloss_n/doutputs, whose own derivative recovers the probabilities from the slopes."""
+class _WeightedGradient(torch.autograd.Function):
+    """weight_n dloss_n/doutputs, whose own derivative recovers the probabilities from the gradients."""
 
     @staticmethod
     def forward(ctx, outputs, targets, weights, loss):  # type: ignore[no-untyped-def]
-        slopes = loss.gradient(outputs, targets).mul_(weights[:, None])
+        gradients = loss.gradient(outputs, targets).mul_(weights[:, None])
         # Detached: an output that hooks save would hold its own graph.
-        ctx.save_for_backward(slopes.detach(), targets, weights, outputs.argmax(1))
+        ctx.save_for_backward(gradients.detach(), targets, weights, outputs.argmax(1))
         ctx.loss = loss
-        return slopes
+        return gradients
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, vectors):  # type: ignore[no-untyped-def]
-        slopes, targets, weights, top = ctx.saved_tensors
-        totals = ctx.loss.total_shares(targets, slopes.dtype)
+        gradients, targets, weights, top = ctx.saved_tensors
+        totals = ctx.loss.total_shares(targets, gradients.dtype)
         scales = weights * totals
-        # slope = weight (total p - shares); where a weight is zero, so is the product
+        # gradient = weight (total p - shares); where a weight is zero, so is the product
         by_weight, by_total = _inverse(scales)[:, None], _inverse(totals)[:, None]
 
         def probabilities(part: slice) -> Tensor:
-            shares: Tensor = ctx.loss.shares(targets[part], slopes.shape[1], slopes.dtype)
-            found: Tensor = slopes[part] * by_weight[part] + shares * by_total[part]
+            shares: Tensor = ctx.loss.shares(targets[part], gradients.shape[1], gradients.dtype)
+            found: Tensor = gradients[part] * by_weight[part] + shares * by_total[part]
             return found
 
         return softmax_hessian_product(probabilities, scales, top, vectors), None, None, None
@@ -199,12 +199,12 @@ class CrossEntropy(Loss):
         return risk
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        slopes = torch.empty_like(outputs)
+        gradients = torch.empty_like(outputs)
         for part in row_chunks(outputs):
-            slopes[part] = self._slopes(outputs[part], targets[part])
-        return slopes
+            gradients[part] = self._gradients(outputs[part], targets[part])
+        return gradients
 
-    def _slopes(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def _gradients(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """p - one_hot, the label's entry as minus the sum of the others: p_y - 1 would cancel on fitted samples."""
         probabilities = outputs.softmax(1)
         if targets.is_floating_point() or self.label_smoothing:

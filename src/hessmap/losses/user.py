@@ -74,15 +74,15 @@ class FunctionLoss(Loss):
             return super().hessian_product(outputs, targets, weights)
         point = outputs.detach().clone().requires_grad_()
         with torch.enable_grad():
-            slope = self.gradient(point, targets).to(point.dtype)
+            gradient = self.gradient(point, targets).to(point.dtype)
 
         def product(vectors: Tensor) -> Tensor:
             if vectors.ndim > outputs.ndim:
                 return torch.stack([product(one) for one in vectors])
-            if not slope.requires_grad:
+            if not gradient.requires_grad:
                 return torch.zeros_like(vectors)
             given = weights[:, None] * vectors
-            return torch.autograd.grad(slope, point, given, retain_graph=True)[0]
+            return torch.autograd.grad(gradient, point, given, retain_graph=True)[0]
 
         return product
 

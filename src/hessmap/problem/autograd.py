@@ -225,7 +225,7 @@ def loss_product(graph: BatchGraph) -> RowProduct:
 
 
 def functional_product(graph: BatchGraph) -> RowProduct:
-    roots = graph.transposed_jacobian(_slopes(graph, graph.weights))
+    roots = graph.transposed_jacobian(_output_gradients(graph, graph.weights))
     graph.forget_outputs()
     return lambda rows: graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(rows)))
 
@@ -240,17 +240,17 @@ def outer_product(graph: BatchGraph) -> RowProduct:
 
 def empirical_product(graph: BatchGraph) -> RowProduct:
     def curvature() -> RowProduct:
-        slopes, weights = _slopes(graph), graph.weights
-        return lambda pushed: slopes * (weights * torch.einsum("no,...no->...n", slopes, pushed))[..., None]
+        gradients, weights = _output_gradients(graph), graph.weights
+        return lambda pushed: gradients * (weights * torch.einsum("no,...no->...n", gradients, pushed))[..., None]
 
     return _through_outputs(graph, curvature)
 
 
-def _slopes(graph: BatchGraph, weights: Tensor | None = None) -> Tensor:
+def _output_gradients(graph: BatchGraph, weights: Tensor | None = None) -> Tensor:
     """dloss/doutput, times the weights of the samples where they are given."""
     with torch.no_grad():
-        slopes = graph.problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype)
-        return slopes if weights is None else weights[:, None] * slopes
+        gradients = graph.problem.loss.gradient(graph.outputs.detach(), graph.targets).to(graph.outputs.dtype)
+        return gradients if weights is None else weights[:, None] * gradients
 
 
 def _through_outputs(graph: BatchGraph, curvature: Callable[[], RowProduct]) -> RowProduct:

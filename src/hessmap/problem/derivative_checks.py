@@ -129,7 +129,7 @@ def asymmetric(size: float) -> UnsupportedNetwork:
 
 
 HIDDEN_LOSS_NOTE = (
-    "slopes of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
+    "gradients of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
     "its derivatives are those that torch takes"
 )
 _MOST_OUTPUTS = 2**16  # of a batch, in the sum that is differentiated
@@ -406,34 +406,34 @@ def _joined(parts: Sequence[Tensor | None], graph: BatchGraph) -> Tensor:
 
 
 def _check_loss(problem: Problem, batch: Batch) -> None:
-    """The Hessian of a user's loss in the outputs is the derivative of its slopes; a note where these hide a part."""
+    """The Hessian of a user's loss in the outputs is the derivative of its gradient; a note where this hides a part."""
     inputs, targets, _ = batch
     with torch.no_grad():
         outputs = problem.forward(problem.named, inputs).detach()
     direction = random_vector(outputs.numel(), outputs.dtype).to(outputs.device).reshape(outputs.shape)
 
     def at(place: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The outputs there, the value of the loss and its slopes."""
+        """The outputs there, the value of the loss and its gradient."""
         point = (outputs + place * direction).requires_grad_()
         with torch.enable_grad():
             total = problem.loss.value(point, targets).sum()
         if not total.requires_grad:
             return point, to_host(total), torch.zeros_like(point)
-        slope = torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
-        return point, to_host(total.detach()), slope
+        gradient = torch.autograd.grad(total, point, create_graph=True, materialize_grads=True)[0]
+        return point, to_host(total.detach()), gradient
 
-    point, total, slope = at(0.0)
-    image = torch.zeros_like(slope)
-    if slope.requires_grad:
-        image = torch.autograd.grad(slope, point, direction, materialize_grads=True)[0]
+    point, total, gradient = at(0.0)
+    image = torch.zeros_like(gradient)
+    if gradient.requires_grad:
+        image = torch.autograd.grad(gradient, point, direction, materialize_grads=True)[0]
     point_size, trust = _size(outputs), _TRUST[problem.dtype][0]
-    along = torch.tensor(_dot(slope, direction), dtype=torch.float64)
-    first = _norm(slope), lambda place: at(place)[1], float(total.abs()), point_size
+    along = torch.tensor(_dot(gradient, direction), dtype=torch.float64)
+    first = _norm(gradient), lambda place: at(place)[1], float(total.abs()), point_size
     if _judged(along, *first, trust, trust.once) is False:
         problem.add_note(HIDDEN_LOSS_NOTE)
-    second = _norm(image), lambda place: at(place)[2].detach(), _norm(slope), point_size
+    second = _norm(image), lambda place: at(place)[2].detach(), _norm(gradient), point_size
     if _judged(image, *second, trust, trust.twice) is False:
-        raise _untrue("the loss", "its slopes")
+        raise _untrue("the loss", "its gradient")
 
 
 def is_contradicted(

@@ -78,8 +78,8 @@ def risk_gradient(problem: Problem) -> Tensor:
     total = 2 * problem.l2 * problem.parameters
     for inputs, targets, weights in problem.batches(samples_at_once(problem, 1)):
         outputs, vjp = outputs_and_vjp(problem, inputs)
-        slope = weights[:, None] * problem.loss.gradient(outputs, targets)
-        total = total + vjp(slope.to(outputs.dtype))
+        cotangent = weights[:, None] * problem.loss.gradient(outputs, targets)
+        total = total + vjp(cotangent.to(outputs.dtype))
     return total
 
 
