@@ -96,13 +96,28 @@ def second_product(given: hm.Problem) -> Callable[[], object]:
     return lambda: hessian @ vector
 
 
+def eigenpairs(given: hm.Problem) -> Callable[[], object]:
+    find, hessian = hm.top_eigenpairs, hm.loss_hessian  # the package may look names up at their first use
+    return lambda: find(hessian(given), 5)
+
+
+def whole_map(given: hm.Problem) -> Callable[[], object]:
+    find = hm.map
+    return lambda: find(given)
+
+
+def layer_factors(given: hm.Problem) -> Callable[[], object]:
+    find, names = hm.layer_factors, hm.layers.layer_names
+    return lambda: find(given, next(iter(names(given))))
+
+
 PATHS: dict[str, Callable[[hm.Problem], Callable[[], object]]] = {
     "first product": first_product,
     "second product": second_product,
     "dense": lambda given: hm.loss_hessian(given).to_dense,
-    "eigenpairs": lambda given: lambda: hm.top_eigenpairs(hm.loss_hessian(given), 5),
-    "layer factors": lambda given: lambda: hm.layer_factors(given, next(iter(hm.layers.layer_names(given)))),
-    "map": lambda given: lambda: hm.map(given),
+    "eigenpairs": eigenpairs,
+    "layer factors": layer_factors,
+    "map": whole_map,
 }
 
 LIMITS = {  # files, frames, passes over more than MANY samples

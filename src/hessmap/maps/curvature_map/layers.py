@@ -24,7 +24,7 @@ from hessmap.layers import (
     product_of_factors,
     require_logits,
 )
-from hessmap.linalg import Layout
+from hessmap.linalg import Layout, to_host
 from hessmap.maps.curvature_map.plan import optional_part, reason_of
 from hessmap.measurement import (
     EPS,
@@ -215,8 +215,10 @@ def block_tops(
     operator = ProbedOperator(matrix, seed)
     sizes = torch.bincount(block_of)
     num_blocks = len(sizes)
-    noise = _unit(operator.normals(1)[:, 0], block_of, num_blocks)
-    vector = noise if start is None else _unit(start.to(torch.float64), block_of, num_blocks) + _NOISE * noise
+    drawn = operator.normals(1)[:, 0]
+    block_of = block_of.to(drawn.device)  # vectors stay there; numbers of blocks are on the host
+    noise = _unit(drawn, block_of, num_blocks)
+    vector = noise if start is None else _unit(start.to(drawn), block_of, num_blocks) + _NOISE * noise
     vector = _unit(vector, block_of, num_blocks)
     basis: list[Tensor] = []
     projections = torch.zeros(num_blocks, max_steps, max_steps, dtype=torch.float64)
@@ -231,7 +233,7 @@ def block_tops(
         for _ in range(2):  # the second time for what rounding left
             for place, earlier in enumerate(basis):
                 shares = _sums(earlier * rest, block_of, num_blocks)
-                rest -= shares[block_of] * earlier
+                rest -= shares.to(rest)[block_of] * earlier
                 projections[:, place, step] += shares
         lengths = _sums(rest.square(), block_of, num_blocks).sqrt()
         found, vectors = torch.linalg.eigh(projections[:, : step + 1, : step + 1], UPLO="U")
@@ -240,7 +242,7 @@ def block_tops(
         has_ended = (sizes == step + 1) | (lengths <= sizes * EPS * found.abs().amax(1))
         is_close = (residuals <= tolerance * values.abs()) & (step + 1 >= LEAST_STEPS)
         is_done |= has_ended | is_close
-        vector = torch.where(is_done | (lengths == 0), 0.0, 1 / lengths)[block_of] * rest
+        vector = torch.where(is_done | (lengths == 0), 0.0, 1 / lengths).to(rest)[block_of] * rest
     scale = operator.scale
     return BlockTops(scale * values.numpy(), scale * residuals.numpy(), is_done.numpy(), operator.num_products)
 
@@ -249,19 +251,19 @@ def _block_images(operator: ProbedOperator, vector: Tensor, block_of: Tensor, ac
     """The product of every active block with its part of the vector; zero in the others."""
     images = torch.zeros_like(vector)
     for some in torch.split(active, max(1, min(16, _TOGETHER // (8 * max(1, len(vector)))))):
-        columns = vector[:, None] * (block_of[:, None] == some)
-        images += (operator.product(columns) * (block_of[:, None] == some)).sum(1)
+        is_own = block_of[:, None] == some.to(block_of.device)
+        images += (operator.product(vector[:, None] * is_own) * is_own).sum(1)
     return images
 
 
 def _unit(vector: Tensor, block_of: Tensor, num_blocks: int) -> Tensor:
     """Every part over its own norm; zeros where it has none."""
     lengths = _sums(vector.square(), block_of, num_blocks).sqrt()
-    return vector / torch.where(lengths > 0, lengths, 1.0)[block_of]
+    return vector / torch.where(lengths > 0, lengths, 1.0).to(vector)[block_of]
 
 
 def _sums(entries: Tensor, block_of: Tensor, num_blocks: int) -> Tensor:
-    return torch.zeros(num_blocks, dtype=entries.dtype).index_add_(0, block_of, entries)
+    return to_host(entries.new_zeros(num_blocks).index_add_(0, block_of, entries))
 
 
 def curvature_spread(layers: Sequence[LayerCurvature], trace: float) -> CurvatureSpread | None:
