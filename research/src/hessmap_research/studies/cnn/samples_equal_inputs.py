@@ -131,7 +131,7 @@ STUDY = Study(
     families={f"within-{sweep}": f"ReLU, {words}: ranks are within the bounds" for sweep, (_, words) in SWEEPS.items()},
     view=View(tuple(_figures()), (*ranks.COLUMNS[:3], "num_samples", *ranks.COLUMNS[3:]), panels_in_a_row=2),
     answered=Answer(
-        "It depends: H_L and H_f are within them in all of 370 cases, H_o for two convolutions in all, otherwise where"
+        "It depends: H_L and H_f are within them in all of 622 cases, H_o for two convolutions in all, otherwise where"
         " there are enough filters.",
         num_claims=12,
         cases="undecidable",
