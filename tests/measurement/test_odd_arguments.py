@@ -154,6 +154,7 @@ NOT_ASKED = {
     *("EPS", "RELATIVE_TOLERANCE", "BlockTraces", "Floats", "Matrix", "ProbedOperator", "Reference"),
     *("basis_bytes", "block_traces", "default_block", "eigenpairs_bytes", "float_array", "form_errors"),
     *("largest_ritz_value", "negative_share", "reachable_tolerance", "rounding_unit"),
+    *("EigenpairPlan", "budget_of", "planned_eigenpairs"),
 }
 # The measurements of the package of layers; its other functions take a layer apart.
 OF_LAYERS = {
