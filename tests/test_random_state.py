@@ -57,6 +57,17 @@ def tracker(folder: Any) -> Any:
     return made
 
 
+def loaded(folder: Any) -> Any:
+    hm.spectrum(np.eye(3)).save(folder / "spectrum.json")
+    return hm.load(folder / "spectrum.json")
+
+
+def step_report() -> Any:
+    model = net()
+    given = hm.Problem(model, "cross_entropy", *data())
+    return hm.step_report(given, torch.optim.Adam(model.parameters()), batch_size=8, num_batches=2)
+
+
 def checkpoints(folder: Any) -> Any:
     torch.save(net().state_dict(), folder / "step-1.pt")
     return hm.maps.track.track_checkpoints(
@@ -151,6 +162,9 @@ CASES: dict[str, Callable[..., Any]] = {
     "representation_cost": lambda: hm.maps.functions.representation_cost(net(), data()[0]),
     "map": lambda: map_of(0),
     "compare_maps": lambda: hm.compare_maps(map_of(0), map_of(1)),
+    "cost_plan": lambda: hm.cost_plan(problem(), "sharpness"),
+    "load": loaded,
+    "step_report": step_report,
     "Tracker": tracker,
     "track_checkpoints": checkpoints,
 }

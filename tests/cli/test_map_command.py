@@ -100,7 +100,7 @@ def test_a_model_and_data_of_the_users_own_are_mapped_as_they_are() -> None:
 
 
 def test_a_network_too_large_for_dense_hessians_is_estimated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda device=None: 1000)
     done = mapped(*SMALL, "--name", "large")
     expected = ("64-4-10 relu", "(± is a standard error): dense Hessians need", "sharpness", "Findings")
     for shown in expected:

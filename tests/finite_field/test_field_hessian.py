@@ -156,6 +156,6 @@ def test_labels_are_one_hot() -> None:
 def test_a_matrix_beyond_the_memory_is_refused_with_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     build, input_dim, output_dim = NETWORKS["linear"]
     problem = Problem(build(), "squared", *integer_data(4, input_dim, output_dim, seed=8))
-    monkeypatch.setattr(memory, "available_bytes", lambda: 8 * problem.num_parameters**2)
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 8 * problem.num_parameters**2)
     with pytest.raises(TooLarge, match=r"the Hessian over GF\(P\) must fit the memory.*Use numerical_rank"):
         exact_problem(problem, FIELD).hessian("loss")

@@ -41,7 +41,7 @@ class Named(nn.Module):
 @pytest.fixture
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a machine without memory for a dense Hessian."""
-    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda device=None: 1000)
 
 
 def test_a_problem_has_the_map_of_its_model_and_data() -> None:
@@ -165,7 +165,7 @@ def test_every_problem_has_a_dense_map_and_estimates(name: str, monkeypatch: pyt
     assert found.network["loss"].spectrum.eigenvalues == pytest.approx(values[::-1], abs=1e-9 * abs(values).max())
     assert sum(layer.num_parameters for layer in found.network.layers) == problem.num_parameters
     assert Record.from_json(found.to_json()) == found
-    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda: 1000)
+    monkeypatch.setattr("hessmap.maps.curvature_map.plan.available_bytes", lambda device=None: 1000)
     estimated = hm.map(problem)
     assert not estimated.network.is_dense
     assert whole_of(estimated.network).sharpness.value == pytest.approx(values[-1], rel=2e-3)
