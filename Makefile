@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run serve test test-all test-device unit-explorer unit-research install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel bench bench-peers bench-learning clean
+.PHONY: run serve test test-all test-device unit-explorer unit-research install lint format types unit papers pictures test-slow test-models test-portable test-versions test-mutations coverage docs docs-serve wheel first-contact bench bench-peers bench-learning clean
 
 run: install
 	$(BIN)/hessmap map
@@ -116,6 +116,10 @@ wheel: install
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
 	HESSMAP_WHEELS=dist $(BIN)/pytest -q -m slow tests/test_wheels.py
+
+# Five minutes: a fresh environment, the install line of the README, its example and its figure; each step is recorded.
+first-contact:
+	$(PYTHON) benchmarks/first_contact.py
 
 bench: .venv-bench/.installed
 	cd benchmarks && for question in dense_hessian conv_hessian reduced_spectrum papers_way certified_rank study_store teacher_hessian input_jacobians; do \

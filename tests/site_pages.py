@@ -3,7 +3,8 @@
 A block of code says its language. ``python`` runs in one namespace a page, with ``>>>`` as a doctest, and with
 ``title="x.py"`` becomes a module as well; ``console`` holds commands, whose options must exist; ``text`` is output;
 ``sql`` runs in test_study_documentation.py. What takes long is marked ``<!-- slow -->`` and runs with ``make
-test-slow``, the blocks before it too.
+test-slow``, the blocks before it too; what needs libraries of other projects is marked ``<!-- needs models -->`` and runs with
+``make test-models``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: where it stands, its language ("" where none is given), and whether it takes long."""
+    """A block of code: its place, its language ("" where none is given), whether it takes long or needs other libraries."""
 
     page: str
     line: int
@@ -61,6 +62,7 @@ class Block:
     title: str
     code: str
     is_slow: bool
+    needs_models: bool = False
 
     @property
     def place(self) -> str:
@@ -82,8 +84,9 @@ def blocks(path: Path) -> Iterator[Block]:
         indent = len(found["indent"])
         code = "\n".join(row[indent:] for row in found["code"].splitlines()) + "\n"
         title = re.search(r'title="([^"]+)"', found["options"])
-        is_slow = text[: found.start()].rstrip().endswith("<!-- slow -->")
-        yield Block(page_name(path), line, found["language"], title[1] if title else "", code, is_slow)
+        before = text[: found.start()].rstrip()
+        is_slow, needs_models = before.endswith("<!-- slow -->"), before.endswith("<!-- needs models -->")
+        yield Block(page_name(path), line, found["language"], title[1] if title else "", code, is_slow, needs_models)
 
 
 def with_python(pages: Iterable[Path]) -> list[Path]:
@@ -102,7 +105,7 @@ def run_page(page: list[Block], folder: Path, monkeypatch: pytest.MonkeyPatch) -
     namespace: dict[str, object] = {"__name__": "page"}
     with torch.random.fork_rng():
         for block in page:
-            if block.language == "python":
+            if block.language == "python" and not block.needs_models:
                 run_block(block, namespace, folder)
     for name in set(sys.modules) - loaded:
         if getattr(sys.modules[name], "__file__", None) and Path(str(sys.modules[name].__file__)).parent == folder:

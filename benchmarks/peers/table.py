@@ -1,4 +1,4 @@
-"""The measured rows as the tables of docs/benchmarks.md, between its two marks.
+"""The measured rows as the tables of docs/benchmarks.md, between its two marks, and as the figure of the README.
 
 python benchmarks/peers/table.py
 """
@@ -14,6 +14,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = ROOT / "docs" / "benchmarks.md"
+FIGURE = ROOT / "docs" / "pictures" / "speed.png"
 START, END = "<!-- peers: start -->", "<!-- peers: end -->"
 PEERS = ("curvlinops", "hessian-eigenthings", "PyHessian")
 LIBRARIES = ("hessmap", *PEERS)
@@ -35,12 +36,16 @@ def answer(library: dict[str, Any] | None) -> str:
     return told if library["right"] else f"wrong by {library['error']:.0e} ({told})"
 
 
-def speed_table() -> list[str]:
+def measured_rows() -> list[dict[str, Any]]:
     rows = [json.loads(path.read_text()) for path in sorted((RESULTS / "peers").glob("*.json"))]
     rows = [row for row in rows if "question" in row]
+    return sorted(rows, key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
+
+
+def speed_table() -> list[str]:
+    rows = measured_rows()
     if not rows:
         return ["No row was measured yet: `make bench-peers`."]
-    rows.sort(key=lambda row: (row["num_parameters"], row["network"], QUESTIONS.index(row["question"])))
     names = ("hessmap", COMPILED, *PEERS)
     lines = [
         "| network | question | "
@@ -140,6 +145,29 @@ def growth_table() -> list[str]:
     return lines
 
 
+def speed_figure() -> None:
+    """Speed relative to the fastest correct peer: a point for each network, a line for each question."""
+    from matplotlib.figure import Figure
+
+    rows = measured_rows()
+    networks = list(dict.fromkeys(row["network"] for row in rows))
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    axes = figure.add_subplot()
+    for index, network in enumerate(networks):
+        found = {row["question"]: min(row["speedups"].values()) for row in rows if row["network"] == network}
+        heights = [len(QUESTIONS) - 1 - QUESTIONS.index(question) + 0.1 * (index - 2.5) for question in found]
+        axes.plot(list(found.values()), heights, "o", label=network, markersize=6)
+    axes.axvline(1, color="0.4", linewidth=1)
+    axes.set(xscale="log", xlim=(0.7, 600), xlabel="times as fast as the fastest other library with a correct answer")
+    axes.set_xticks([1, 3, 10, 30, 100, 300], ["1x", "3x", "10x", "30x", "100x", "300x"])
+    axes.set_yticks(range(len(QUESTIONS)), QUESTIONS[::-1])
+    axes.minorticks_off()
+    axes.grid(axis="x", color="0.9")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, fontsize=8, loc="center right")
+    figure.savefig(FIGURE, dpi=120)
+
+
 def main() -> int:
     page = PAGE.read_text()
     before, _, rest = page.partition(START)
@@ -147,7 +175,8 @@ def main() -> int:
     tables = [*speed_table(), "", *jax_table(), "", *memory_table()]
     parts = [START, "", *tables, "", *correctness_table(), "", *growth_table(), "", END]
     PAGE.write_text(before + "\n".join(parts) + after)
-    print(f"written to {PAGE.relative_to(ROOT)}")
+    speed_figure()
+    print(f"written to {PAGE.relative_to(ROOT)} and {FIGURE.relative_to(ROOT)}")
     return 0
 
 

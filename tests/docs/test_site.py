@@ -49,3 +49,23 @@ def test_the_site_loads_nothing_from_elsewhere() -> None:
     assert SITE["theme"]["font"] is False
     assert "offline" in SITE["plugins"]
     assert not SITE.get("extra_javascript")
+
+
+WORDS_OF_SITE, WORDS_OF_PAGE = 20_000, 1_500
+REFERENCE = {"docs/command-line.md", "docs/glossary.md"}  # looked up, not read
+# Not prose: code, comments, tables that commands write, targets of links.
+NOT_PROSE = re.compile(
+    r"```.*?```|<!-- (?:peers: start|table: \w+|models|capabilities) -->.*?<!-- (?:\w+: )?end|<!--.*?-->|\]\([^)]*\)",
+    re.DOTALL,
+)
+
+
+def num_words(path: Path) -> int:
+    return len(re.findall(r"[A-Za-z][\w'-]*", NOT_PROSE.sub(" ", path.read_text(encoding="utf-8"))))
+
+
+def test_the_pages_for_users_are_short() -> None:
+    words = {page_name(path): num_words(path) for path in (ROOT / "docs").rglob("*.md")}
+    pages = {page: count for page, count in words.items() if page not in REFERENCE}
+    assert sum(pages.values()) <= WORDS_OF_SITE
+    assert {page: count for page, count in pages.items() if count > WORDS_OF_PAGE} == {}
