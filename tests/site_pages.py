@@ -3,8 +3,8 @@
 A block of code says its language. ``python`` runs in one namespace a page, with ``>>>`` as a doctest, and with
 ``title="x.py"`` becomes a module as well; ``console`` holds commands, whose options must exist; ``text`` is output;
 ``sql`` runs in test_study_documentation.py. What takes long is marked ``<!-- slow -->`` and runs with ``make
-test-slow``, the blocks before it too; what needs libraries of other projects is marked ``<!-- needs models -->`` and runs with
-``make test-models``.
+test-slow``, the blocks before it too; what needs libraries of other projects is marked ``<!-- needs models -->`` and
+runs with ``make test-models``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: its place, its language ("" where none is given), whether it takes long or needs other libraries."""
+    """A block of code, its language ("" where none is given), and whether it takes long or needs other libraries."""
 
     page: str
     line: int
