@@ -24,6 +24,7 @@ from patience import PATIENCE
 from process_groups import run_processes
 
 SHORT = 5.0  # seconds, for a process that will never answer
+NO_TIME = 0  # which is refused
 
 
 def problem(rank: int | None, shift: float = 0.0, wrapped: bool = False) -> hm.Problem:
@@ -128,4 +129,4 @@ def test_a_missing_backend_is_named(tmp_path: Path) -> None:
     finally:
         dist.destroy_process_group()
     with pytest.raises(InvalidInput, match="timeout must be positive"):
-        Processes(timeout=0, alone=True)
+        Processes(timeout=NO_TIME, alone=True)

@@ -28,6 +28,7 @@ from process_groups import run_processes
 NUM_SAMPLES, NUM_INPUTS, NUM_CLASSES = 23, 5, 3
 L2 = 0.01
 KINDS = ("fsdp", "tensor parallel", "ddp", "hybrid")
+NO_TIME = 0  # which is refused
 
 
 def network(dtype: torch.dtype = torch.float32) -> nn.Sequential:
@@ -391,7 +392,7 @@ def test_what_would_change_the_model_is_refused() -> None:
     with pytest.raises(InvalidInput, match="needs a loss or an objective"):
         hm.sharded_hessian(network(), data=samples())
     with pytest.raises(InvalidInput, match="timeout must be positive"):
-        hm.sharded_hessian(network(), "cross_entropy", *samples(), timeout=0)
+        hm.sharded_hessian(network(), "cross_entropy", *samples(), timeout=NO_TIME)
 
 
 def after_lines(count: int, call: Callable[[], Any]) -> bool:
