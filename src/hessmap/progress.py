@@ -195,7 +195,7 @@ def shown_work(step: str) -> Iterator[Work]:
         work.shown.finish()
 
 
-def expect_products(total: int, held: str = "") -> None:
+def set_progress_total(total: int, held: str = "") -> None:
     """Set the largest number of products that the current work will make; without shown work nothing happens.
 
     Args:

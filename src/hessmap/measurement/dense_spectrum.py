@@ -13,8 +13,8 @@ from hessmap.linalg import Floats, column_norms, require_memory
 from hessmap.measurement.operators_in import (
     SMALLEST,
     Matrix,
-    carried_scale,
-    is_narrow,
+    is_low_precision,
+    operator_scale,
     rounding_unit,
     symmetric_array,
 )
@@ -46,7 +46,7 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
     if eigenvectors is not None:
         residuals = column_norms(array @ eigenvectors - eigenvectors * eigenvalues)
     norm = float(np.abs(eigenvalues).max(initial=0.0))
-    carried = carried_scale(matrix) if scale is None else checked_number("scale", scale)
+    carried = operator_scale(matrix) if scale is None else checked_number("scale", scale)
     require(carried is None or 0 <= carried < np.inf, "scale must be finite and not negative", f"got {carried}")
     return Spectrum(
         eigenvalues=eigenvalues,
@@ -57,13 +57,13 @@ def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) 
         eigenvectors=eigenvectors,
         provenance=_origin(matrix),
         eigenvalue_error=len(array) * (rounding_unit(matrix) * norm + (SMALLEST if norm else 0.0)) + asymmetry,
-        entries="float32" if is_narrow(matrix) else "float64",
+        entries="float32" if is_low_precision(matrix) else "float64",
     )
 
 
 def _origin(matrix: Matrix) -> Provenance:
     origin: Provenance = getattr(matrix, "provenance", None) or provenance()
-    if not is_narrow(matrix):
+    if not is_low_precision(matrix):
         return origin
     note = "the entries of the matrix are float32; they were decomposed in float64"
     return replace(origin, notes=(*origin.notes, note))

@@ -171,9 +171,9 @@ def density_estimate(
     require(operator.size > 0, "a density needs at least one dimension", "the operator has size 0")
     num_products = num_probes * min(num_steps, operator.size)
     if method == "exact" or (method == "auto" and is_dense_worth(operator, num_products, budget)):
-        operator.expect_products(operator.size, operator.size)
+        operator.hint_num_products(operator.size, operator.size)
         return whole_density(operator, num_steps, width)
-    operator.expect_products(num_products, num_products)
+    operator.hint_num_products(num_products, num_products)
     rules, kept = probe_rules(operator, num_probes, num_steps, budget)
     return density_record(operator, rules, num_steps, kept, width)
 

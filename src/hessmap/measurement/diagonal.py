@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hessmap.errors import require_name
 from hessmap.linalg import SymmetricOperator, frobenius_norm, to_host
-from hessmap.measurement.operators_in import Matrix, is_narrow
+from hessmap.measurement.operators_in import Matrix, is_low_precision
 from hessmap.measurement.probes import BLOCK, ErrorTarget, ProbedOperator, error_target, orthonormal_range
 from hessmap.progress import shown_work
 from hessmap.records import DiagonalEstimate
@@ -80,7 +80,7 @@ def diagonal_by_products(operator: ProbedOperator) -> Tensor:
 
 def rounding_errors(matrix: Matrix, diagonal: Tensor) -> Tensor:
     """What the number format of the operator may have cost every entry; nothing worth a word in float64."""
-    return (_NARROW_ERROR if is_narrow(matrix) else 0.0) * diagonal.abs()
+    return (_NARROW_ERROR if is_low_precision(matrix) else 0.0) * diagonal.abs()
 
 
 def _sketched_diagonal(

@@ -48,17 +48,17 @@ from hessmap.measurement.operators_in import (
     ASYMMETRY_TOLERANCE,
     Floats,
     Matrix,
-    announce_products,
     asymmetry_tolerance,
     float_array,
-    is_narrow,
+    hint_num_products,
+    is_low_precision,
     measured_product,
     reachable_tolerance,
 )
 from hessmap.measurement.probes import ProbedOperator
 from hessmap.measurement.sharded import sharded_eigenpairs
 from hessmap.measurement.wanted_pairs import ENDS, End, Reference, WantedPairs
-from hessmap.progress import expect_products, shown_work
+from hessmap.progress import set_progress_total, shown_work
 from hessmap.records import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _ROUNDING_IN_FLOAT64, _ROUNDING_IN_FLOAT32 = 1e-12, 1e-6  # of the norm
@@ -101,7 +101,9 @@ def change_of_operator(matrix: object, pairs: RitzPairs, product: ScaledProduct)
     return product.change(_rounding(matrix) * pairs.norm) if pairs.converged else 0.0
 
 
-def doubts_of(matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: float, check: float) -> list[str]:
+def convergence_failures(
+    matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: float, check: float
+) -> list[str]:
     """Products that change from call to call, residuals that a product made for them does not show, values whose last
     digits are above the tolerance, and a test for missed values that did not end."""
     if not pairs.converged:
@@ -225,7 +227,7 @@ def top_eigenpairs(
     if memory.method == "three_term":
         must = "approximate eigenvectors serve Lanczos with restarts"
         require(rows is None, must, "the method is three_term", "Leave start out, or increase the memory_budget")
-        expect_products(expected, readable_bytes(memory.num_bytes))
+        set_progress_total(expected, readable_bytes(memory.num_bytes))
         return _few_vector_measurement(matrix, product, wanted, most, seed, memory)
     product.keeps_first = True
     product.starts_at_random, product.seed = rows is None, seed
@@ -234,15 +236,15 @@ def top_eigenpairs(
     if memory.is_limited:
         plan = replace(plan, together=1)
         precision = "float64" if precision == "auto" else precision
-    announce_products(matrix, product, expected)
-    expect_products(expected, readable_bytes(memory.num_bytes))
+    hint_num_products(matrix, product, expected)
+    set_progress_total(expected, readable_bytes(memory.num_bytes))
     tried = attempt(matrix, product, plan, rows, chosen_precision(precision, matrix, plan))
     if tried.is_final and tried.pairs is not None:
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
     left = replace(plan, max_products=plan.max_products - tried.num_single_products - product.num_products)
     pairs = left.run(product, rows if tried.start is None else tried.start)
     change = change_of_operator(matrix, pairs, product)
-    if is_narrow(matrix):
+    if is_low_precision(matrix):
         pairs, check = _verified_pairs(wanted, pairs, plan.together)
     else:
         check = disagreement(pairs)
@@ -301,7 +303,7 @@ def sharpness(
     memory, _ = _planned(matrix, product, wanted, width, memory_budget, method=method, needs_vectors=eigenvector)
     if memory.method == "three_term":
         most = 20 * product.size + 1000 if max_products is None else checked_count("max_products", max_products, 1)
-        expect_products(min(most, memory.num_products), readable_bytes(memory.num_bytes))
+        set_progress_total(min(most, memory.num_products), readable_bytes(memory.num_bytes))
         found = _few_vector_measurement(
             matrix, product, wanted, most, checked_seed(seed), memory, needs_vectors=eigenvector
         )
@@ -374,7 +376,7 @@ def _planned(
     Vectors of an operator in float32 are in float32 as well where the tolerance allows it, and in the recurrence.
     """
     stored, total, allowed = _stored_precision(matrix), wanted.total(product.size), budget_of(matrix, budget)
-    if is_narrow(matrix):
+    if is_low_precision(matrix):
         formats = [torch.float32] if wanted.tolerance >= LOOSE else [product.dtype, torch.float32]
         for product.dtype in formats:
             stored = torch.float32 if product.dtype == torch.float32 else stored
@@ -404,7 +406,7 @@ def _few_vector_measurement(
     found = few_vector_pairs(product, wanted, most, seed, needs_vectors=needs_vectors)
     order = found.values.argsort(descending=True, stable=True)
     residuals = found.residuals[order]
-    if is_narrow(matrix) and not needs_vectors:  # the recurrence promises more than products in float32 give
+    if is_low_precision(matrix) and not needs_vectors:  # the recurrence promises more than products in float32 give
         residuals = residuals + _ROUNDING_IN_FLOAT32 * found.norm
     notes = [f"three-term Lanczos without a stored basis, {readable_bytes(memory.num_bytes)} of vectors"]
     notes += [] if needs_vectors else ["the residual is that of the recurrence"]
@@ -471,7 +473,7 @@ def _verified_pairs(wanted: WantedPairs, pairs: RitzPairs, together: int | None)
 def _measurement(
     matrix: object, plan: EigenpairIteration, pairs: RitzPairs, num_products: int, tried: Attempt, change: float = 0.0
 ) -> EigenpairsMeasurement:
-    doubts = doubts_of(matrix, plan.wanted, pairs, change, tried.check)
+    failures = convergence_failures(matrix, plan.wanted, pairs, change, tried.check)
     order = pairs.values.argsort(descending=True, stable=True)
     process, wanted = pairs.process, plan.wanted
     unit = process.product.scale
@@ -485,11 +487,11 @@ def _measurement(
         num_products += tried.num_single_products
         note = f"{tried.num_single_products} of {num_products} products were made in float32"
         origin = replace(origin, notes=(*origin.notes, note))
-    origin = replace(origin, notes=(*origin.notes, *doubts)) if doubts else origin
+    origin = replace(origin, notes=(*origin.notes, *failures)) if failures else origin
     return EigenpairsMeasurement(
         eigenvalues=(unit * pairs.values[order]).numpy(),
         residuals=(unit * residuals).numpy(),
-        converged=pairs.converged and is_met and not doubts,
+        converged=pairs.converged and is_met and not failures,
         which=wanted.which,
         tolerance=wanted.tolerance,
         relative_to=wanted.relative_to,

@@ -11,7 +11,7 @@ from torch import Tensor
 from hessmap.errors import InvalidInput
 from hessmap.linalg import LinearOperator, ScaledProduct, normal_vectors, to_host
 from hessmap.measurement.eigenpair_iteration import SHARE, EigenpairIteration, RitzPairs
-from hessmap.measurement.operators_in import NARROW_TOLERANCE, Matrix, is_narrow
+from hessmap.measurement.operators_in import FLOAT32_TOLERANCE, Matrix, is_low_precision
 
 _FLOOR = 1e-6  # of the norm: the rounding of a product in float32
 _MOST_APART = 1e-4  # of a product: where both formats differ by more, they are not those of one operator
@@ -41,7 +41,7 @@ class Attempt:
 def chosen_precision(precision: Precision, matrix: Matrix, plan: EigenpairIteration) -> Precision:
     """float64 where float32 cannot meet the tolerance, or by default where it saves too little."""
     tolerance, total = plan.wanted.tolerance, plan.wanted.total(plan.size)
-    if is_narrow(matrix) or tolerance < NARROW_TOLERANCE:
+    if is_low_precision(matrix) or tolerance < FLOAT32_TOLERANCE:
         return "float64"
     if precision != "auto":
         return precision

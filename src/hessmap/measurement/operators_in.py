@@ -32,10 +32,10 @@ Floats = NDArray[np.float64]
 Matrix: TypeAlias = LinearOperator | ScipyOperator | Tensor | NDArray[Any]
 
 ASYMMETRY_TOLERANCE = 1e-10
-NARROW_TOLERANCE = 1e-5
+FLOAT32_TOLERANCE = 1e-5
 EPS = float(np.finfo(np.float64).eps)
 SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
-NARROW_EPS = float(np.finfo(np.float32).eps)
+FLOAT32_EPS = float(np.finfo(np.float32).eps)
 _TINY = float(np.finfo(np.float32).tiny)  # of the narrowest format in which an operator may compute
 LINEARITY_TOLERANCE = 0.03  # the rounding of bfloat16 passes
 _ABOVE_ROUNDING = 10  # an asymmetry is one if it is so much larger than the rounding of the products that show it
@@ -115,7 +115,7 @@ def dense_array(matrix: Matrix, name: str = "a measured matrix") -> Floats:
         _operator_shape(matrix)
         with noting_errors("the dense form of an operator"):
             dense = matrix.to_dense()
-        is_converted = is_narrow(matrix) and isinstance(dense, Tensor) and dense.is_floating_point()
+        is_converted = is_low_precision(matrix) and isinstance(dense, Tensor) and dense.is_floating_point()
         array = float_array(dense.double() if is_converted else dense, name)
     else:
         array = float_array(matrix, name)
@@ -161,7 +161,7 @@ def sharded_refusal(what: str) -> InvalidInput:
     return InvalidInput(sentence(f"{what} needs whole vectors", "those of this operator are sharded", f"Use {known}"))
 
 
-def announce_products(matrix: Matrix, product: ScaledProduct, count: int) -> None:
+def hint_num_products(matrix: Matrix, product: ScaledProduct, count: int) -> None:
     """Let ``product`` use the operator's matrix where forming it costs less than about ``count`` products. The
     operator itself stays as it is."""
     if isinstance(matrix, LinearOperator):
@@ -276,13 +276,13 @@ def _identity(matrix: LinearOperator) -> tuple[tuple[int, str], object]:
     return (id(owner), part if owner is problem and isinstance(part, str) else ""), owner
 
 
-def carried_scale(matrix: object) -> float | None:
+def operator_scale(matrix: object) -> float | None:
     """The norm that an operator says its thresholds are relative to; None for anything else."""
     scale = getattr(matrix, "scale", None)
     return None if scale is None else float(scale)
 
 
-def is_narrow(matrix: object) -> bool:
+def is_low_precision(matrix: object) -> bool:
     """Whether products with an operator are rounded to less than float64."""
     if isinstance(matrix, ScipyOperator):
         return FromScipy(matrix).dtype != torch.float64
@@ -291,13 +291,13 @@ def is_narrow(matrix: object) -> bool:
 
 def rounding_unit(matrix: object) -> float:
     """Of the entries of a matrix or operator."""
-    return NARROW_EPS if is_narrow(matrix) else EPS
+    return FLOAT32_EPS if is_low_precision(matrix) else EPS
 
 
 def asymmetry_tolerance(matrix: object) -> float:
     """Of products that are rounded to float32, by an operator in float32 or by one that says so, or in float64."""
-    is_rounded = is_narrow(matrix) or getattr(matrix, "precision", torch.float64) != torch.float64
-    return max(NARROW_TOLERANCE if is_rounded else ASYMMETRY_TOLERANCE, _product_error(matrix))
+    is_rounded = is_low_precision(matrix) or getattr(matrix, "precision", torch.float64) != torch.float64
+    return max(FLOAT32_TOLERANCE if is_rounded else ASYMMETRY_TOLERANCE, _product_error(matrix))
 
 
 def reachable_tolerance(matrix: object, default: float) -> float:
@@ -306,7 +306,7 @@ def reachable_tolerance(matrix: object, default: float) -> float:
     Products in float32 were measured to be off by up to 1e-6 of the norm, eight units of its rounding; ten times that
     is reached with residuals that can be believed.
     """
-    return max(default, NARROW_TOLERANCE if is_narrow(matrix) else 0.0, _product_error(matrix))
+    return max(default, FLOAT32_TOLERANCE if is_low_precision(matrix) else 0.0, _product_error(matrix))
 
 
 def _product_error(matrix: object) -> float:

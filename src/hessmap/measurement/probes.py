@@ -16,13 +16,13 @@ from hessmap.linalg import normal_vectors, orthonormal_columns, sign_vectors, to
 from hessmap.measurement.operators_in import (
     Floats,
     Matrix,
-    announce_products,
     asymmetry_tolerance,
-    is_narrow,
+    hint_num_products,
+    is_low_precision,
     measured_product,
     rounding_unit,
 )
-from hessmap.progress import expect_products
+from hessmap.progress import set_progress_total
 from hessmap.records import Provenance, provenance
 
 BLOCK = 16
@@ -67,11 +67,11 @@ class ProbedOperator:
         """Of the matrix, with what its products have shown by now."""
         return getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
 
-    def expect_products(self, fewest: int, most: int) -> None:
+    def hint_num_products(self, fewest: int, most: int) -> None:
         """Say how many products will come: at least to the operator, which may prepare for them, at most to who
         watches."""
-        announce_products(self._matrix, self.product, fewest)
-        expect_products(most)
+        hint_num_products(self._matrix, self.product, fewest)
+        set_progress_total(most)
 
     def signs(self, count: int) -> Tensor:
         """Random vectors of ones and minus ones, the least noisy for traces and diagonals."""
@@ -79,7 +79,7 @@ class ProbedOperator:
 
     def use_narrow_vectors(self) -> None:
         """Probes and images of an operator in float32 in float32: they are no better in float64, and twice as long."""
-        if is_narrow(self._matrix):
+        if is_low_precision(self._matrix):
             self.product.dtype = torch.float32
 
     def normals(self, count: int) -> Tensor:

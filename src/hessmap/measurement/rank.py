@@ -26,13 +26,13 @@ from hessmap.linalg import Floats, SymmetricOperator, asymmetry
 from hessmap.measurement.dense_spectrum import spectrum, whole_spectrum
 from hessmap.measurement.operators_in import (
     EPS,
-    NARROW_EPS,
-    NARROW_TOLERANCE,
+    FLOAT32_EPS,
+    FLOAT32_TOLERANCE,
     Matrix,
     asymmetry_tolerance,
-    carried_scale,
     dense_array,
-    is_narrow,
+    is_low_precision,
+    operator_scale,
     rounding_unit,
     symmetric_array,
 )
@@ -60,15 +60,15 @@ def spectra_by_blocks(operators: Sequence[SymmetricOperator]) -> tuple[Spectrum,
     and three of them cost what one did. Together they are given one set of bases.
     """
     layout = operators[0].layout
-    if layout is None or layout.size < SMALLEST or any(is_narrow(operator) for operator in operators):
+    if layout is None or layout.size < SMALLEST or any(is_low_precision(operator) for operator in operators):
         return tuple(spectrum(operator) for operator in operators)
     blocks = [layout[name] for name, _ in layout.shapes]
     arrays, asymmetries = zip(*map(symmetric_array, operators), strict=True)
     bases = _block_bases(arrays, blocks)
     found = []
     for array, dropped, operator in zip(arrays, asymmetries, operators, strict=True):
-        small = None if bases is None else _compressed_spectrum(array, carried_scale(operator), blocks, bases)
-        whole = small or spectrum(array, scale=carried_scale(operator))
+        small = None if bases is None else _compressed_spectrum(array, operator_scale(operator), blocks, bases)
+        whole = small or spectrum(array, scale=operator_scale(operator))
         assert whole.eigenvalue_error is not None
         origin = getattr(operator, "provenance", None) or whole.provenance
         found.append(replace(whole, provenance=origin, eigenvalue_error=whole.eigenvalue_error + dropped))
@@ -211,7 +211,7 @@ def numerical_rank(
         f"got {reference} for a matrix of norm {own:.3g}",
         "Pass the norm of the loss Hessian, or leave scale out",
     )
-    least, eps = (NARROW_TOLERANCE, NARROW_EPS) if found.entries == "float32" else (RELATIVE_TOLERANCE, EPS)
+    least, eps = (FLOAT32_TOLERANCE, FLOAT32_EPS) if found.entries == "float32" else (RELATIVE_TOLERANCE, EPS)
     default = max(least, min(0.5, max(found.shape) * eps))
     tolerance = default if relative_tolerance is None else checked_number("relative_tolerance", relative_tolerance)
     require(0 < tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {tolerance}")
@@ -245,11 +245,11 @@ def _of_matrix(matrix: Matrix) -> _SingularValues:
     array = dense_array(matrix)
     rows, columns = array.shape
     if rows == columns and asymmetry(array) <= asymmetry_tolerance(matrix):
-        return _of_spectrum(spectrum(array, scale=carried_scale(matrix)))
+        return _of_spectrum(spectrum(array, scale=operator_scale(matrix)))
     values = scipy.linalg.svdvals(array, check_finite=False) if array.size else np.zeros(0)
     error = max(rows, columns) * rounding_unit(matrix) * float(values.max(initial=0.0))
-    origin, entries = provenance(), "float32" if is_narrow(matrix) else "float64"
-    return _SingularValues(values, carried_scale(matrix), error, array.shape, "singular values", origin, entries)
+    origin, entries = provenance(), "float32" if is_low_precision(matrix) else "float64"
+    return _SingularValues(values, operator_scale(matrix), error, array.shape, "singular values", origin, entries)
 
 
 def _rank_measurement(found: _SingularValues, threshold: float, scale: float) -> RankMeasurement:

@@ -23,7 +23,7 @@ from hessmap.measurement.density import (
     spectral_budget,
     whole_density,
 )
-from hessmap.measurement.operators_in import EPS, SMALLEST, Floats, Matrix, carried_scale
+from hessmap.measurement.operators_in import EPS, SMALLEST, Floats, Matrix, operator_scale
 from hessmap.measurement.probes import CONFIDENCE, ErrorTarget, ProbedOperator, error_target, form_error, interval
 from hessmap.progress import shown_work
 from hessmap.records import DensityEstimate, EffectiveDimension, ReconstructionErrors, SpectralEstimate, Spectrum
@@ -102,7 +102,7 @@ class Sums(NamedTuple):
     largest magnitude of the function."""
 
     values: Floats
-    doubts: Floats
+    method_errors: Floats
     squares: Floats
     largest: float
 
@@ -208,7 +208,7 @@ def rank_estimate(
     target = error_target(relative_error, max_products)
     scale = None if scale is None else checked_number("scale", scale)
     require(scale is None or 0 <= scale < np.inf, "scale must be finite and not negative", f"got {scale}")
-    carried = scale if scale is not None or isinstance(matrix, DensityEstimate) else carried_scale(matrix)
+    carried = scale if scale is not None or isinstance(matrix, DensityEstimate) else operator_scale(matrix)
 
     def sums(density: DensityEstimate, error: float) -> Sums:
         largest = float(np.abs(density.nodes[density.weights > 0]).max())
@@ -221,12 +221,12 @@ def _smooth_sums(density: DensityEstimate, function: Callable[[Floats], Floats],
     terms, counts = function(density.nodes), _multiplicities(density)
     whole = (counts * terms).sum(1)
     half = density.size * (density.half_weights * function(density.half_nodes)).sum(1)
-    doubts = np.where(density.is_exact, 0.0, np.abs(whole - half)) + _rounding_doubts(density, function, error)
+    method_errors = np.where(density.is_exact, 0.0, np.abs(whole - half)) + _rounding_errors(density, function, error)
     squares, largest = (counts * np.square(terms)).sum(1), np.abs(terms[density.weights > 0])
-    return Sums(whole, doubts, squares, float(largest.max()))
+    return Sums(whole, method_errors, squares, float(largest.max()))
 
 
-def _rounding_doubts(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Floats:
+def _rounding_errors(density: DensityEstimate, function: Callable[[Floats], Floats], error: float) -> Floats:
     """How far the sum moves where every node does so by ``error``, at most: a function that rises, or one that rises
     with the magnitude, which is least at zero."""
     nodes, terms = density.nodes, function(density.nodes)
@@ -242,7 +242,7 @@ def _multiplicities(density: DensityEstimate) -> Floats:
 
 
 def _counts(density: DensityEstimate, threshold: float, error: float) -> Sums:
-    counted, doubts = np.zeros(len(density.nodes)), np.zeros(len(density.nodes))
+    counted, method_errors = np.zeros(len(density.nodes)), np.zeros(len(density.nodes))
     counts = _multiplicities(density)
     for i in range(len(density.nodes)):
         used = density.weights[i] > 0
@@ -252,9 +252,11 @@ def _counts(density: DensityEstimate, threshold: float, error: float) -> Sums:
             continue
         for cut in (-threshold, threshold):
             place = int(np.searchsorted(nodes, cut))
-            doubts[i] += weights[max(0, place - 1) : place + 1].sum()
-    doubts = doubts + _rounding_doubts(density, lambda nodes: (np.abs(nodes) > threshold).astype(np.float64), error)
-    return Sums(counted, np.minimum(density.size, doubts), counted, float(counted.any()))
+            method_errors[i] += weights[max(0, place - 1) : place + 1].sum()
+    method_errors = method_errors + _rounding_errors(
+        density, lambda nodes: (np.abs(nodes) > threshold).astype(np.float64), error
+    )
+    return Sums(counted, np.minimum(density.size, method_errors), counted, float(counted.any()))
 
 
 def _sum_estimate(
@@ -320,14 +322,14 @@ def _error(sums: Sums, density: DensityEstimate) -> float:
 
 
 def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTarget | None) -> SpectralEstimate:
-    value, error, doubt = float(sums.values.mean()), _error(sums, density), float(sums.doubts.mean())
+    value, error, method_error = float(sums.values.mean()), _error(sums, density), float(sums.method_errors.mean())
     return SpectralEstimate(
         quantity=quantity,
         value=value,
         standard_error=error,
-        interval=interval(value, error, len(sums.values), doubt),
+        interval=interval(value, error, len(sums.values), method_error),
         confidence=CONFIDENCE,
-        method_error=doubt,
+        method_error=method_error,
         asked=None if target is None else target.standard_error(value),
         reached=target is None or target.is_met(value, error),
         num_probes=density.num_probes,

@@ -33,7 +33,7 @@ from hessmap.measurement.probes import (
     standard_error,
 )
 from hessmap.measurement.sharded import sharded_trace
-from hessmap.progress import expect_products, shown_work
+from hessmap.progress import set_progress_total, shown_work
 from hessmap.records import EigenpairsMeasurement, SpectralEstimate
 
 
@@ -193,7 +193,7 @@ def block_traces(
     """
     target = error_target(relative_error, max_products)
     operator = ProbedOperator(matrix, seed)
-    expect_products(max_products)
+    set_progress_total(max_products)
     must = f"every one of {operator.size} rows must belong to a block"
     require(block_of.shape == (operator.size,), must, f"the numbers of blocks have shape {tuple(block_of.shape)}")
     num_blocks = int(block_of.max()) + 1 if operator.size else 0
@@ -335,7 +335,7 @@ def trace_estimate(
     diagonal = exact_diagonal(matrix, operator, method, fewest)
     if diagonal is not None:
         return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
-    operator.expect_products(min(fewest, target.max_products), target.max_products)
+    operator.hint_num_products(min(fewest, target.max_products), target.max_products)
     operator.use_narrow_vectors()
     may_be_exact = method == "auto"
     probes = SignProbes(operator).more() if method == "auto" and known is None else None
