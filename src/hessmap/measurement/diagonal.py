@@ -29,17 +29,35 @@ def diagonal_estimate(
     max_products: int = 2000,
     seed: int = 0,
 ) -> DiagonalEstimate:
-    """The diagonal, with probes until the norm of its standard errors is ``relative_error`` of its own norm.
+    """Estimate the diagonal of a symmetric operator, with the standard error of every entry.
 
-    "hutchinson": the mean of z * (A z) over random signs z (Bekas, Kokiopoulou & Saad 2007). "hutch++": exact in the
-    range of a random sketch, diag(A) = diag(Q Q^T A) + diag((I - Q Q^T) A), probes for the rest. "exact": from the
-    structure of the operator where that tells it, as for ``trace_estimate``, else by one product a dimension. "auto" is
-    "exact" where that costs no more than the fewest products of "hutch++", else that; it turns to "exact" where the
-    error asked for takes more probes than there are dimensions, within ``max_products``.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator A.
+        relative_error: Target for the norm of the standard errors, relative to the norm of the diagonal. Defaults to
+            0.05.
+        method: "hutchinson", "hutch++", "exact", or "auto" (default); see the notes.
+        max_products: Most products of the estimators. When they are used up, ``reached`` is False if the target is
+            missed. Defaults to 2000.
+        seed: Seed of the probes. Defaults to 0.
 
-    >>> import numpy as np
-    >>> diagonal_estimate(np.array([[2.0, 1.0], [1.0, -3.0]])).values
-    array([ 2., -3.])
+    Returns:
+        DiagonalEstimate: values, standard errors, ``reached``, method, cost.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+
+    Notes:
+        "hutchinson" is the mean of z * (A z) over random signs z (Bekas, Kokiopoulou & Saad 2007). "hutch++" is exact
+        in the range Q of a random sketch, diag(A) = diag(Q Q^T A) + diag((I - Q Q^T) A), and uses probes for the second
+        term. "exact" takes the diagonal from the structure of the operator where possible, as for ``trace_estimate``,
+        else from one product per dimension. "auto" is "exact" where that costs no more than the fewest products of
+        "hutch++", else "hutch++"; it switches to "exact" where the target takes more probes than there are dimensions,
+        within ``max_products``.
+
+    Example:
+        >>> import numpy as np
+        >>> diagonal_estimate(np.array([[2.0, 1.0], [1.0, -3.0]])).values
+        array([ 2., -3.])
     """
     require_name("method", method, get_args(DiagonalMethod))
     target = error_target(relative_error, max_products)

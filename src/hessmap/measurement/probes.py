@@ -34,7 +34,16 @@ PIECE = 2**18  # numbers that are handled at a time
 
 
 class ProbedOperator:
-    """A symmetric operator that is known by its products with random vectors, in the unit of ``product``."""
+    """A symmetric operator with a seeded generator of probes; its products are in the unit of ``product``.
+
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator.
+        seed: Seed of the random vectors, an integer of at least 0.
+
+    Raises:
+        InvalidInput: If the matrix is not square, symmetric and finite, or its vectors are sharded. An operator is
+            checked for symmetry at its first product.
+    """
 
     def __init__(self, matrix: Matrix, seed: int) -> None:
         self.seed = checked_seed(seed)
@@ -173,27 +182,42 @@ def standard_error(values: Floats) -> float:
 
 
 def form_error(values: Floats, mean_square: float, size: int, largest: float = 0.0) -> float:
-    """Standard error of the mean of ``values``, z^T B z / size of random signs z and one symmetric B; ``mean_square``
-    estimates tr(B^2) / size from the same probes.
-
-    The variance of a value is 2 (tr(B^2) - sum B_ii^2) / size^2, at most 2 (tr(B^2) / size - (tr B / size)^2) / size,
-    with equality where the diagonal of B is constant. The spread of a few values is too small where no large one was
-    drawn, and then their mean is too small as well: Student's interval from it covers too seldom where one eigenvalue
-    decides. So the bound is taken, within what the spread leaves possible: not below the variance of the sample, not
-    above the upper end of its interval for normal values (a diagonal matrix has no spread).
-
-    The estimate of tr(B^2) is too small as well where no probe sees the eigenvector of the largest eigenvalue. Where
-    that eigenvalue is known (``largest``; Lanczos finds it from any start) it bounds what is hidden: if the truth is h
-    above the mean, tr(B^2) / size is up to largest h above its estimate, so that the half width of an interval by the
-    quantile t is the solution of h^2 = t^2 (variance + 2 largest h / size) / count (as Wilson 1927 has it for
-    proportions), and the error is h / t. Values that miss that eigenvector have hardly a spread, which then leaves
-    possible all but what is as improbable as 1e-5.
-    """
+    """``form_errors`` of one form: the standard error of the mean of ``values``."""
     return float(form_errors(values[:, None], np.array([mean_square]), size, largest)[0])
 
 
 def form_errors(values: Floats, mean_squares: Floats, size: int, largest: float = 0.0) -> Floats:
-    """``form_error`` of every column of (probes, forms)."""
+    """Standard errors of means of quadratic forms z^T B z / size over random signs z.
+
+    Args:
+        values: The forms, of shape (num_probes, num_forms): each column is one symmetric B, each row one probe z.
+        mean_squares: An estimate of tr(B^2) / size for every column, from the same probes.
+        size: Number of rows of B.
+        largest: Largest eigenvalue of B in magnitude, where it is known. Defaults to 0.0: unknown.
+
+    Returns:
+        The standard error of the mean of every column.
+
+    Notes:
+        The variance of a value is 2 (tr(B^2) - sum B_ii^2) / size^2, at most 2 (tr(B^2) / size - (tr B / size)^2) /
+        size, with equality where the diagonal of B is constant. The variance of a small sample is too small where no
+        large value was drawn, and then the mean is too small as well: Student's interval from it has too little
+        coverage where one eigenvalue dominates. So the bound is used, clipped to the range that the sample allows: not
+        below the variance of the sample, not above the upper end of its confidence interval for normal values (a
+        diagonal matrix has no variance).
+
+        The estimate of tr(B^2) is also too small where no probe has a large component along the eigenvector of the
+        largest eigenvalue. Where that eigenvalue is known (Lanczos finds it from any start) it bounds the hidden part:
+        if the truth is h above the mean, tr(B^2) / size is up to largest h above its estimate, so that the half width
+        of an interval by the quantile t is the solution of h^2 = t^2 (variance + 2 largest h / size) / count (as Wilson
+        1927 for proportions), and the error is h / t. Values that miss that eigenvector have hardly any variance; the
+        upper end is then taken at a probability of 1e-5.
+
+    Example:
+        >>> values = np.array([[1.0], [3.0], [2.0], [2.0]])
+        >>> form_errors(values, np.array([5.0]), size=2).round(12)
+        array([0.5])
+    """
     count = len(values)
     highest = np.abs(values).max(0)
     unit = np.where(highest > 0, highest, 1.0)

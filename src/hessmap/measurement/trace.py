@@ -162,7 +162,13 @@ _FEWEST = 4
 
 @dataclass(frozen=True, eq=False)
 class BlockTraces:
-    """The trace of every block with its standard error, and that of the whole."""
+    """The trace of every diagonal block with its standard error, and that of the whole matrix.
+
+    Attributes:
+        values: Traces, one per block.
+        standard_errors: Standard errors of the traces over the probes; 0 where they are exact.
+        whole: Estimate of the trace of the whole matrix.
+    """
 
     values: Floats
     standard_errors: Floats
@@ -179,17 +185,36 @@ def block_traces(
     max_products: int = 64,
     seed: int = 0,
 ) -> BlockTraces:
-    """The traces of the blocks that ``block_of`` numbers, one number for every row, from z * (A z) over random signs z.
+    """Estimate the traces of all diagonal blocks of an operator from the same products.
 
-    Probes are drawn until the standard error of the whole trace is ``relative_error`` of it and the norm of those of
-    the blocks is the same part of the norm of their traces. ``known`` holds vectors V and values L of any matrix that
-    is near to this one: with A = V L V^T + (A - V L V^T) the first part is summed exactly and the probes see the
-    second alone, which leaves the mean as it is and takes the outliers out of its error. Where a product for every
-    dimension takes no more than the probes, the traces are exact.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator A.
+        block_of: Index of the block of every row, from 0.
+        known: Eigenpairs, converged or not, of any matrix near A: the probes then estimate the difference alone.
+            Default: none.
+        relative_error: Target for the standard error of the whole trace, relative to that trace, and for the norm of
+            the standard errors of the blocks, relative to the norm of their traces. Defaults to 0.05.
+        max_products: Most products. When they are used up, ``whole.reached`` is False if the whole trace misses the
+            target. Defaults to 64.
+        seed: Seed of the probes. Defaults to 0.
 
-    >>> found = block_traces(np.diag([3.0, 1.0, -2.0]), torch.tensor([0, 0, 1]))
-    >>> found.values.round(12), round(found.whole.value, 12)
-    (array([ 4., -2.]), 2.0)
+    Returns:
+        BlockTraces: Trace and standard error of every block, and the estimate for the whole matrix.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, if ``block_of`` does not have one
+            index for every row, if ``known`` has no eigenvectors of this size, or an argument is out of range.
+
+    Notes:
+        The trace of a block is the mean of the sum of z * (A z) over its rows, z random signs (Hutchinson 1990). With
+        ``known`` vectors V and values L, A = V L V^T + (A - V L V^T): the first term is summed exactly and the probes
+        estimate the second, which leaves the mean unchanged and removes the outliers from its error. Where one product
+        per dimension takes no more than the probes, the traces are exact.
+
+    Example:
+        >>> found = block_traces(np.diag([3.0, 1.0, -2.0]), torch.tensor([0, 0, 1]))
+        >>> found.values.round(12), round(found.whole.value, 12)
+        (array([ 4., -2.]), 2.0)
     """
     target = error_target(relative_error, max_products)
     operator = ProbedOperator(matrix, seed)
@@ -297,26 +322,43 @@ def trace_estimate(
     known: EigenpairsMeasurement | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
-    """The trace, with probes until its standard error is at most ``relative_error`` of it or of the Frobenius norm of
-    the matrix, whichever is larger (a trace near zero is small beside the norm), or ``absolute_error``; ``reached``
-    says whether that was met with ``max_products`` products, of which "hutch++" makes 80 at least.
+    """Estimate the trace of a symmetric operator, with its standard error.
 
-    "hutchinson": the mean of z^T A z over random signs z (Girard 1989, Hutchinson 1990). "hutch++": the trace in the
-    range of a random sketch exactly, Hutchinson on what is left (Meyer, Musco, Musco & Woodruff 2021). "exact":
-    the diagonal, from the structure of the operator where that tells
-    it (a Hessian whose parameters are weights and biases of linear and convolutional layers, a Kronecker product, a
-    matrix that was written down), without a product; else by one product a dimension. "auto" is "exact" where that
-    costs no more than the fewest products of "hutch++"; else it makes 16 probes, goes on with "hutchinson" if their
-    spread asks for no more than those 80 products, and with "hutch++" otherwise, to whose sketch the 16 images belong.
-    It turns to "exact" where the error asked for takes more probes than there are dimensions, within ``max_products``.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator A.
+        relative_error: Target for the standard error, relative to the trace or to ||A||_F, whichever is larger (a trace
+            near zero is small beside the norm). Defaults to 0.01.
+        absolute_error: Standard error that is sufficient in any case. Defaults to 0.0.
+        method: "hutchinson", "hutch++", "exact", or "auto" (default); see the notes.
+        max_products: Most products of the estimators. When they are used up, ``reached`` is False if the target is
+            missed. "hutch++" makes at least 80 products, or 16 with ``known``. Defaults to 100.
+        known: Eigenpairs of the same matrix, converged or not, which "hutch++" uses instead of its sketch: Ritz values
+            sum to the trace in the space of their vectors, without a product. Default: none.
+        seed: Seed of the probes. Defaults to 0.
 
-    An exact trace has no standard error but that of its rounding, which is given for operators in float32.
+    Returns:
+        SpectralEstimate: value, standard error, confidence interval, ``reached``, method, cost. An exact trace has a
+        standard error only for operators in float32: that of their rounding.
 
-    ``known`` holds eigenpairs of the same matrix, converged or not: Ritz values sum to the trace in the space of their
-    vectors, so that "hutch++" takes them in the place of its sketch, without a product.
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, if ``known`` does not fit the
+            operator or the method, or an argument is out of range.
 
-    >>> round(trace_estimate(np.diag([3.0, 1.0, -2.0])).value, 12)
-    2.0
+    Notes:
+        "hutchinson" is the mean of z^T A z over random signs z (Girard 1989; Hutchinson 1990). "hutch++" computes the
+        trace in the range of a random sketch exactly and applies Hutchinson's estimator to the rest (Meyer, Musco,
+        Musco & Woodruff 2021). "exact" takes the diagonal from the structure of the operator without a product where
+        possible (a Hessian whose parameters are weights and biases of linear and convolutional layers, a Kronecker
+        product, a stored matrix), else from one product per dimension.
+
+        "auto" is "exact" where that costs no more than the fewest products of "hutch++". Otherwise it makes 16 probes,
+        continues with "hutchinson" if their variance predicts at most those products, else with "hutch++", whose sketch
+        reuses the 16 products. It switches to "exact" where the target takes more probes than there are dimensions,
+        within ``max_products``. Sharded operators support "hutchinson" only.
+
+    Example:
+        >>> round(trace_estimate(np.diag([3.0, 1.0, -2.0])).value, 12)
+        2.0
     """
     require_name("method", method, get_args(TraceMethod))
     target = error_target(relative_error, max_products, absolute_error, norm_error=relative_error)
@@ -366,18 +408,33 @@ def frobenius_norm_estimate(
     max_products: int = 2000,
     seed: int = 0,
 ) -> SpectralEstimate:
-    """||A||_F, with probes until its standard error is ``relative_error`` of it.
+    """Estimate the Frobenius norm ||A||_F of a symmetric operator, with its standard error.
 
-    ``method`` is "hutch++", "exact" (one product a dimension), or "auto": "exact" where that takes no more products
-    than the fewest of "hutch++", or than the error asked for still takes, within ``max_products``.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator A.
+        relative_error: Target for the standard error, relative to the norm. Defaults to 0.01.
+        method: "hutch++", "exact" (one product per dimension), or "auto" (default): exact where that takes no more
+            products than the fewest of "hutch++", or than the target still takes, within ``max_products``.
+        max_products: Most products of "hutch++". When they are used up, ``reached`` is False if the target is missed.
+            Defaults to 2000.
+        seed: Seed of the probes. Defaults to 0.
 
-    ||A||^2 = ||A Q||^2 + E ||A (I - Q Q^T) z||^2 for random signs z and the range Q of a sketch: one product a probe.
-    The standard error of the root is that of the square over twice the root. With B = (I - Q Q^T) A^2 (I - Q Q^T) the
-    square of z^T B w is on average tr(B^2) for two probes z, w, which ``form_error`` asks for. The interval is that of
-    the logarithm of what the probes see: where a few eigenvalues decide, its error is in proportion to itself.
+    Returns:
+        SpectralEstimate: value, standard error, confidence interval, ``reached``, method, cost.
 
-    >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
-    5.0
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+
+    Notes:
+        ||A||_F^2 = ||A Q||_F^2 + E ||A (I - Q Q^T) z||^2 for random signs z and a basis Q of the range of a random
+        sketch: one product per probe (Meyer, Musco, Musco & Woodruff 2021, for A^2). The standard error of the root is
+        that of the square over twice the root. With B = (I - Q Q^T) A^2 (I - Q Q^T), the mean of (z^T B w)^2 over two
+        probes z, w is tr(B^2), which ``form_errors`` needs. The interval is computed for the logarithm of the estimated
+        term: where a few eigenvalues dominate, its error is proportional to its value.
+
+    Example:
+        >>> round(frobenius_norm_estimate(np.diag([3.0, -4.0])).value, 12)
+        5.0
     """
     require_name("method", method, get_args(NormMethod))
     target = error_target(relative_error, max_products)
