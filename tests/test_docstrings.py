@@ -18,10 +18,7 @@ import pytest
 import hessmap
 
 # Packages whose docstrings are not complete yet. Remove a package once its test passes.
-PENDING = {
-    "measurement",
-    "records",
-}
+PENDING = {"measurement"}
 PACKAGES = sorted(found.name for found in pkgutil.iter_modules(hessmap.__path__) if found.name != "__main__")
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Notes", "Note", "Example", "Examples", "References")
 _HEADER = re.compile(rf"^({'|'.join(SECTIONS)}):$")

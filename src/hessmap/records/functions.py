@@ -28,7 +28,13 @@ ROBUST_FACTOR = 3.0
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankRange(Record):
-    """A rank that is the same at every relative tolerance from ``lowest`` up to, not including, ``highest``."""
+    """A rank that is the same over a range of relative tolerances.
+
+    Attributes:
+        value: The rank.
+        lowest: Smallest relative tolerance that gives it.
+        highest: Upper end of the range, which is not part of it.
+    """
 
     value: int
     lowest: float
@@ -41,15 +47,22 @@ class RankRange(Record):
 
 
 def robust_rank(ratios: Floats, tolerance: float, error: float) -> RankRange | None:
-    """The rank that holds over the largest part of the tolerances near the given one, or None if none is robust.
+    """Find the rank that stays the same over the largest range of tolerances near a given one.
 
-    ``ratios`` are singular values over the largest one, in descending order, known to ``error``; "near" is a factor of
-    ten to both sides, and parts are compared on a logarithmic scale.
+    Args:
+        ratios: Singular values over the largest one, in descending order.
+        tolerance: Relative tolerance; the ranges are searched within a factor of ten of it.
+        error: Error of the ratios: tolerances below it are not considered.
 
-    >>> robust_rank(np.array([1.0, 0.6, 0.11, 0.05, 0.002]), tolerance=0.1, error=1e-16)
-    RankRange(value=2, lowest=0.11, highest=0.6)
-    >>> robust_rank(0.5 ** np.arange(12), tolerance=0.1, error=1e-16) is None
-    True
+    Returns:
+        The rank with its range, the largest on a logarithmic scale; None if no range spans a factor of 3
+        within the search.
+
+    Example:
+        >>> robust_rank(np.array([1.0, 0.6, 0.11, 0.05, 0.002]), tolerance=0.1, error=1e-16)
+        RankRange(value=2, lowest=0.11, highest=0.6)
+        >>> robust_rank(0.5 ** np.arange(12), tolerance=0.1, error=1e-16) is None
+        True
     """
     near = max(error, tolerance / 10), min(1.0, 10 * tolerance)
     edges = np.maximum(np.append(ratios, 0.0), error)
@@ -66,7 +79,13 @@ def robust_rank(ratios: Floats, tolerance: float, error: float) -> RankRange | N
 class SchattenMeasurement(Record):
     """Proposition 3 of Jacot 2023 on data: sum s^(2/L) of every Jacobian against ||W||^2 / L.
 
-    ``slack`` is the bound minus the largest of ``quasi_norms``; it is never negative beyond rounding.
+    Attributes:
+        num_layers: Number L of linear layers.
+        squared_norm: ||W||^2, the sum of squares of their weights and biases.
+        quasi_norms: Sum of s^(2/L) over the singular values s of each Jacobian; those below rounding count as 0.
+
+    Notes:
+        ``slack`` is the bound minus the largest of ``quasi_norms``; it is never negative beyond rounding.
     """
 
     num_layers: int
@@ -89,12 +108,16 @@ class SchattenMeasurement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionRankCertificate(Record):
-    """Exact ranks of the Jacobians at the points, over GF(prime): never above the true ones, all of them equal to them
-    but with probability ``failure_bound``. ``value`` is the largest: a certified lower bound on the Jacobian rank.
+    """Exact ranks of the Jacobians at given points over GF(prime), which are never above the true ones.
 
-    A point on a kink has no Jacobian: ``num_ties`` counts the units of all points that sit on one. Such a point is
-    replaced by one beside it (``num_moved``), where the function is differentiable in a neighbourhood; if that fails
-    nothing is certified there and its rank is given as 0 (``num_uncertified``).
+    Attributes:
+        value: Largest of the ranks: a certified lower bound on the Jacobian rank.
+        ranks: Rank at each point; 0 where nothing is certified.
+        prime: The random prime.
+        failure_bound: Bound on the probability that a rank is below the true one.
+        num_ties: Units at a kink, summed over the points. A point with one has no Jacobian.
+        num_moved: Points replaced by a nearby one around which the function is differentiable. Defaults to 0.
+        num_uncertified: Points at a kink for which no such point was found. Defaults to 0.
     """
 
     value: int
@@ -111,11 +134,19 @@ class FunctionRankCertificate(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RankInterval(Record):
-    """The bottleneck rank of a function is between ``lower`` and ``upper``, each with its source.
+    """Bounds on the bottleneck rank of a function, each with its source.
 
-    "theorem" holds for the architecture, "certificate" for these weights in exact arithmetic, "measurement" counts
-    singular values above a relative tolerance, and takes the rank that is robust near it where there is one. Two
-    measurements at a coarse tolerance may contradict each other.
+    Attributes:
+        lower: Lower bound.
+        lower_kind: "certificate" or "measurement".
+        upper: Upper bound.
+        upper_kind: "theorem" or "measurement".
+        upper_layer: Layer whose dimension is ``upper``, or "inputs" or "outputs".
+
+    Notes:
+        "theorem" holds for the architecture, "certificate" for these weights in exact arithmetic, "measurement" counts
+        singular values above a relative tolerance, and takes the rank that is robust near it if there is one. Two
+        measurements at a coarse tolerance may contradict each other.
     """
 
     lower: int
@@ -129,12 +160,24 @@ class RankInterval(Record):
 class FunctionRank(Record):
     """Numerical ranks of the input-output Jacobians at given points.
 
-    ``ranks[n]`` counts the singular values of point n above ``relative_tolerance`` times its largest; ``gaps[n]`` is
-    the smallest kept over the largest dropped (inf if nothing but zeros is dropped). ``value`` is the largest rank, a
-    measurement that bounds the Jacobian rank of the function from below; it may come from few points
-    (``distribution``) and hang on the tolerance (``robust_rank`` is the one that does not). ``num_kinks`` points sit on
-    a kink, where torch's derivative is none of the function: the Jacobian was taken beside them. If ``is_complete`` is
-    False only the largest singular values were found, and a rank that reaches their number may be larger.
+    Attributes:
+        value: Largest rank over the points: a measured lower bound on the Jacobian rank of the function. It may come
+            from few points (``distribution``) and depend on the tolerance (``robust_rank`` does not).
+        ranks: Singular values above ``relative_tolerance`` times the largest, counted at each point.
+        gaps: Smallest kept over largest dropped singular value of each point; inf if only zeros are dropped.
+        singular_values: One row per point, in descending order.
+        relative_tolerance: Tolerance relative to the largest singular value of each point.
+        num_samples: Number of points.
+        input_dim: Number of inputs.
+        output_dim: Number of outputs.
+        method: "layers", "vjp" or "jvp" for whole Jacobians, "products, k largest" for the k largest singular values.
+        is_complete: Whether all singular values are known; if not, a rank that equals the number of known ones may be
+            larger. Defaults to True.
+        bottleneck: Interval of the bottleneck rank. Default: None.
+        schatten: Comparison with the norm of the weights. Default: None, Proposition 3 of Jacot 2023 does not apply.
+        certificate: Ranks in exact arithmetic. Default: None, not requested.
+        num_kinks: Points at a kink, which have no Jacobian: that of a nearby point was used. Defaults to 0.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     value: int
@@ -178,14 +221,25 @@ class FunctionRank(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayerRepresentation(Record):
-    """What leaves one layer, behind its activation: the matrix Z of all samples, centred and not.
+    """The output Z of one layer, after its activation, over all samples (rows).
 
-    ``rank`` and ``centred_rank`` count singular values above the view's relative tolerance times the largest;
-    ``effective_rank`` is the exponential of the entropy of the centred singular values (Roy & Vetterli 2007),
-    ``stable_rank`` ||Z||_F^2 / ||Z||^2, both centred. ``nonlinearity`` is ||Z~ - sigma(Z~)|| / ||Z~|| for the
-    pre-activations Z~, None for the last layer and where a pooling changes the size. ``similarity`` is the centred
-    linear alignment (CKA) with what entered the layer: 1 if they are equal up to rotation and scale.
-    ``is_limited_by_samples`` if there are too few different samples for a larger centred rank.
+    Attributes:
+        name: Name of the layer.
+        width: Number of units.
+        singular_values: Singular values of Z.
+        centred_singular_values: Singular values of Z minus its mean row.
+        weight_singular_values: Singular values of the weight matrix.
+        rank: Entries of ``singular_values`` above the view's relative tolerance times the largest.
+        centred_rank: The same count for ``centred_singular_values``.
+        effective_rank: Exponential of the entropy of the centred singular values (Roy & Vetterli 2007).
+        stable_rank: ||Z||_F^2 / ||Z||^2 of the centred Z.
+        nonlinearity: ||Y - Z|| / ||Y|| of the pre-activations Y; None for the last layer and if pooling changes the
+            size.
+        similarity: Centred linear alignment (CKA) of inputs and outputs of the layer: 1 if they are equal up to
+            rotation and scale, 0 if one is constant.
+        is_approximate_identity: Whether ``nonlinearity`` is at most 0.05 and ``similarity`` at least 0.95.
+        is_limited_by_samples: Whether the centred rank may be that of too few distinct samples, not of the layer.
+            Defaults to False.
     """
 
     name: str
@@ -208,13 +262,19 @@ class LayerRepresentation(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BottleneckView(Record):
-    """A network layer by layer; ``bottlenecks`` are the hidden layers of least centred rank.
+    """The representations of a network, layer by layer.
 
-    ``num_distinct`` counts the samples that differ by more than a tenth of the tolerance of their spread (None in
-    records that are older than the count; no further than is needed for the ranks, at least to 2,000). A centred rank
-    that half of few samples do not show, or could not exceed, may be theirs: such layers are no bottlenecks.
-    ``is_chain`` says whether the function passes through every layer alone; otherwise a narrow layer does not bound
-    its rank.
+    Attributes:
+        layers: Every layer, in order.
+        bottlenecks: Names of the hidden layers of least centred rank (of all layers if there is only one). Layers
+            limited by the samples are left out.
+        identities: Names of the layers that are approximate identities.
+        relative_tolerance: Tolerance of the ranks, relative to the largest singular value.
+        num_samples: Number of samples.
+        is_chain: Whether the function passes through every layer alone; if not, a narrow layer does not bound its rank.
+        num_distinct: Samples that differ by more than a tenth of the tolerance times their root mean square distance
+            from the mean, counted up to 2,000 or to what the ranks need, whichever is more. Default: None, not counted.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     layers: tuple[LayerRepresentation, ...]
@@ -237,8 +297,16 @@ class BottleneckView(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BalanceMeasurement(Record):
-    """||W_(l+1)||^2 - ||W_l||^2 - ||b_l||^2 of neighbouring layers (``defects``) and unit by unit (``unit_defects``);
-    0 at every local minimum with an l2 penalty. ``relative`` is the largest over the largest squared norm."""
+    """||W_(l+1)||^2 - ||W_l||^2 - ||b_l||^2 of neighbouring layers: 0 at every local minimum with an l2 penalty.
+
+    Attributes:
+        names: Names of the linear layers.
+        defects: The difference for each pair of neighbouring layers.
+        unit_defects: For each pair, squared norm of the outgoing weights of each hidden unit minus that of its incoming
+            weights and bias.
+        relative: Largest |defect| over the largest ||W_l||^2 + ||b_l||^2.
+        largest_unit_defect: Largest magnitude among ``unit_defects``.
+    """
 
     names: tuple[str, ...]
     defects: Floats
@@ -253,8 +321,15 @@ class ClassRegions(Record):
     """The classes of a planar classifier on a grid, with the boundaries and tripoints of the piecewise-linear
     interpolant of its logits, which are exact for the interpolant.
 
-    ``counts`` are the tripoints on each grid that was tried (``grid_sizes`` points a side); ``agrees`` if the last two
-    found the same ones, up to two cells of the coarser grid.
+    Attributes:
+        tripoints: Points where three classes meet, shape (count, 2).
+        tripoint_classes: The three classes at each, shape (count, 3).
+        boundaries: Segments between two classes, shape (count, 2 ends, 2 coordinates).
+        labels: Class at each point of the last grid; rows go from bottom to top, columns from left to right.
+        box: (left, right, bottom, top).
+        grid_sizes: Points per axis of each grid that was tried.
+        counts: Number of tripoints on each of these grids.
+        agrees: Whether the last two grids found the same tripoints, up to two cells of the coarser one.
     """
 
     tripoints: Floats
@@ -274,7 +349,17 @@ class ClassRegions(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DenoisingScore(Record):
-    """dist(f(x + noise), data) / dist(x + noise, data) over random points: 0 projects, 1 removes nothing."""
+    """dist(f(x + noise), data) / dist(x + noise, data) over random points: 0 projects, 1 removes nothing.
+
+    Attributes:
+        mean: Mean over the points.
+        median: Median over the points.
+        standard_error: Standard error of the mean.
+        noise: Standard deviation of the Gaussian noise in each coordinate.
+        num_points: Number of noisy points.
+        seed: Seed of points and noise.
+        scores: The ratio of each point; 1 for a point at distance 0.
+    """
 
     mean: float
     median: float
@@ -292,9 +377,17 @@ CostSource = Literal["measurement", "theorem", "construction"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostBound(Record):
-    """A squared norm of weights with what it says: a ``value``, or a bound on the networks that ``holds_for`` names.
+    """A squared norm of weights: the value of a network, or a bound on networks.
 
-    "measurement" is read off this network, "theorem" holds for all of them, "construction" for one that was built.
+    Attributes:
+        name: "weights", "jacobians", "linear", "path" or "deeper" (see ``representation_cost``).
+        squared_norm: ||W||^2.
+        num_layers: Number of layers L of the networks.
+        kind: "value", "lower_bound" or "upper_bound".
+        source: "measurement" (computed from this network), "theorem" (proved for all networks of ``holds_for``) or
+            "construction" (attained by a network that was built).
+        holds_for: The networks that it applies to, in words.
+        reference: Paper and theorem.
     """
 
     name: str
@@ -314,15 +407,26 @@ class CostBound(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RepresentationCost(Record):
-    """``squared_norm`` of all parameters, bounds on it, and the depths at which rank recovery is expected.
+    """The squared norm of all parameters, bounds on it, and the depths at which rank recovery is expected.
 
-    ``inner_rank`` k is the measured rank of the narrowest weight matrix (``inner_rank_measurement``), None where its
-    singular values have no clear cut. With ``constant`` C, k L + C bounds at every depth L above ``num_layers``, by
-    construction, the cost of the function with the dropped singular values set to zero; on the box of the inputs its
-    outputs differ from this network's by at most ``function_error``. ``expected_depths`` compares two upper bounds; at
-    ``proved_depths`` no function of bottleneck rank 1 through the same outputs is cheaper (nothing is dropped there).
-    Both are (first, last) above ``num_layers``, None where there are none or nothing is known; ``notes`` says why what
-    is missing is missing.
+    Attributes:
+        num_layers: Number of linear and convolution layers, at least 1.
+        squared_norm: ||W||^2, the sum of squares of all parameters.
+        bounds: The value and every bound that applies.
+        inner_rank: Least rank k of a weight matrix. Default: None, its singular values have no clear gap, a matrix is
+            zero, or the network is not a sequence of linear layers and ReLU.
+        constant: C such that k L + C bounds the cost of the function at every depth L above ``num_layers``, with the
+            dropped singular values set to zero (by construction). Default: None.
+        expected_depths: First and last depth at which k + C / L is below k + 1 and k L + C below the cost of a rank-1
+            interpolator that was built: a comparison of two upper bounds. Default: None, there are none or a bound is
+            missing.
+        proved_depths: First and last depth at which every function of bottleneck rank 1 through the same outputs is
+            proved to cost more; no singular value is dropped. Default: None, as above.
+        notes: Reasons for what is missing. Default: none.
+        inner_rank_measurement: The measurement of the inner rank. Default: None.
+        function_error: Bound on the change of the outputs, on the box of the inputs, by the dropped singular values.
+            Default: None.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     num_layers: int

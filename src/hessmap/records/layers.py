@@ -16,9 +16,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OverlapCurve(Record):
-    """Overlap of the leading k-dimensional spaces of two bases, ``values[k - 1]`` for k = 1, 2, ..
+    """Overlap of the leading k-dimensional spaces of two bases for k = 1, 2, ..
 
-    ``chance[k - 1]`` is what random spaces have on average, k / size.
+    Attributes:
+        values: The overlap at dimension k is ``values[k - 1]``: 1 if the spaces are equal, 0 if orthogonal.
+        chance: Mean overlap of random spaces, k / size.
+        size: Dimension of the whole space.
+        orthonormality_error: Largest entry of |U^T U - I| of the given bases.
     """
 
     values: Floats
@@ -32,9 +36,18 @@ class OverlapCurve(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OverlapSummary(Record):
-    """The overlap curves of all pairs among some models: their mean, spread (standard deviation) and extremes.
+    """The overlap curves of all pairs among several models; entry k - 1 is for dimension k.
 
-    ``peak`` is the dimension where the mean is largest among those below half of the size.
+    Attributes:
+        mean: Mean over the pairs.
+        spread: Standard deviation over the pairs; 0 for a single pair.
+        lowest: Smallest overlap over the pairs.
+        highest: Largest overlap over the pairs.
+        chance: Mean overlap of random spaces, k / size.
+        num_models: Number of models.
+        num_pairs: Number of pairs.
+        size: Dimension of the whole space.
+        peak: Dimension at which the mean is largest, among those up to half of ``size``.
     """
 
     mean: Floats
@@ -51,11 +64,14 @@ class OverlapSummary(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KroneckerFit(Record):
-    """How far a Kronecker product is from the true layer Hessian.
+    """The distance of a Kronecker product K from the true layer Hessian H.
 
-    Errors are ||K - H|| / ||H||. The Frobenius one rests on a trace estimate of what the top eigenvalues leave:
-    ``frobenius_standard_error`` is its doubt (0 where it was summed exactly). ``overlap[k - 1]`` compares the top k
-    eigenvectors with the true ones.
+    Attributes:
+        spectral_error: ||K - H|| / ||H|| in the spectral norm.
+        frobenius_error: ||K - H||_F / ||H||_F. ||H||_F is estimated beyond the top eigenvalues.
+        frobenius_standard_error: Standard error from that estimate; 0 if it was summed exactly.
+        eigenvalues: Largest eigenvalues of K, as many as were computed of H.
+        overlap: Overlap of the top k eigenvectors of K and H at ``overlap[k - 1]``.
     """
 
     spectral_error: float
@@ -68,9 +84,19 @@ class KroneckerFit(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DecouplingMeasurement(Record):
-    """The true layer Hessian beside E[M] (x) E[x x^T] and beside the best Kronecker product there is.
+    """The true layer Hessian compared with E[M] (x) E[x x^T] and with the nearest Kronecker product.
 
-    What the best one misses too, any Kronecker product misses; the rest comes from taking the two means.
+    Attributes:
+        layer: Name of the layer.
+        eigenvalues: Largest eigenvalues of the layer Hessian, in descending order.
+        expectation: Fit of E[M] (x) E[x x^T].
+        best: Fit of the nearest Kronecker product in the Frobenius norm: no Kronecker product has a smaller error in
+            it, and the difference to ``expectation`` comes from the two means.
+        best_converged: Whether the iteration for the nearest product converged.
+        eigenpairs_converged: Whether the eigenpairs of the layer Hessian converged.
+        num_samples: Number of samples.
+        size: Number of rows of the layer Hessian.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     layer: str
@@ -89,8 +115,16 @@ class DecouplingMeasurement(Record):
 class AutocorrelationMeasurement(Record):
     """How close E[x x^T] is to a multiple of E[x] E[x]^T.
 
-    ``squared_cosine`` is (v_1 . E[x] / ||E[x]||)^2, ``eigenvalue_ratio`` is lambda_1 / lambda_2, and ``ratio_bound``
-    what that is at least: ||E[x]||^2 / ||Cov x||. For a convolution E[x] is the first left singular vector of E[X].
+    Attributes:
+        squared_cosine: (v_1 . E[x] / ||E[x]||)^2 of the leading eigenvector v_1 of E[x x^T]; 0 if E[x] is zero.
+        eigenvalue_ratio: lambda_1 / lambda_2 of E[x x^T]; inf if lambda_2 is zero to rounding.
+        ratio_bound: Lower bound on it, ||E[x]||^2 / ||Cov x||.
+        eigenvalues: Eigenvalues of E[x x^T], in descending order.
+        mean_norm: ||E[x]||.
+
+    Notes:
+        For a convolution the leading singular direction and value of E[X] (positions x inputs) replace E[x] and its
+        norm.
     """
 
     squared_cosine: float
@@ -103,11 +137,15 @@ class AutocorrelationMeasurement(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OutlierMeasurement(Record):
-    """Whether c - 1 eigenvalues stand out for c classes.
+    """Whether c - 1 eigenvalues are separated from the others for c classes.
 
-    ``ratio`` is lambda_{c-1} / lambda_c (inf if lambda_c is zero to rounding). ``num_outliers`` is where consecutive
-    eigenvalues fall by the largest factor, ``largest_ratio``, among the first 3 c. ``share`` is the positive part of
-    the first c - 1 over the sum of the magnitudes of all.
+    Attributes:
+        num_classes: Number of classes c.
+        ratio: lambda_{c-1} / lambda_c; inf if lambda_c is not positive beyond rounding.
+        num_outliers: Number of eigenvalues before the largest ratio of consecutive ones.
+        largest_ratio: That ratio, among the first 3 c.
+        share: Sum of the positive ones among the first c - 1 over the sum of all magnitudes.
+        eigenvalues: The given eigenvalues, in descending order.
     """
 
     num_classes: int
@@ -123,10 +161,14 @@ class OutlierMeasurement(Record):
 class ClusterMeasurement(Record):
     """How the mean logit gradients of c classes and c logits cluster.
 
-    ``by_logit`` and ``by_class`` are variances between the cluster centres over variances within the clusters, all
-    clusters together; ``of_each_logit`` and ``of_each_class`` the distance of each centre from the overall mean over
-    the spread of its own cluster, both squared. ``explained`` is the share of E[sum_j g_j g_j^T] that the class means
-    hold; the rest is variance within classes.
+    Attributes:
+        by_logit: Variance between the cluster centres over variance within, one cluster per logit; inf without variance
+            within.
+        by_class: The same with one cluster per class.
+        of_each_logit: Squared distance of each logit's centre from the overall mean over the variance of its cluster.
+        of_each_class: The same for each class.
+        explained: Share of the trace of E[sum_j g_j g_j^T] in the class means; the rest is variance within classes.
+        num_classes: Number of classes c.
     """
 
     by_logit: float

@@ -13,12 +13,23 @@ from hessmap.records.spectra import Floats, number_with_error
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearningCoefficient(Record):
-    """The learning coefficient of a network, exact: the volume of near-optimal weights is e^value (-log e)^(m-1).
+    """The learning coefficient lambda of a network.
 
-    ``multiplicity`` is m, None where it is not known. ``kind`` is "exact" (a theorem) or "conjecture"; what theorems
-    say in any case is ``lower_bound`` <= the coefficient <= ``value``. ``hessian_rank`` is that of the outer-product
-    Hessian: at generic optima of this network or, where the coefficient ``is_local``, at the weights it is asked at;
-    its half is what curvature alone says.
+    The volume of weights with excess risk below e shrinks like e^lambda (-log e)^(m-1).
+
+    Attributes:
+        value: lambda; an upper bound on it if ``kind`` is "conjecture".
+        multiplicity: m; None if unknown.
+        kind: "exact" (a theorem) or "conjecture".
+        reference: Source of the theorem or conjecture.
+        rank: Rank of the true map on the inputs.
+        is_local: Whether it is the coefficient at given weights, rather than the least over all optima.
+        lower_bound: Proved lower bound; equal to ``value`` if ``kind`` is "exact".
+        hessian_rank: Rank of the outer-product Hessian at generic optima or, if ``is_local``, at the given weights.
+            Half of it is what curvature alone gives.
+        num_parameters: Number of parameters; half of it is the coefficient of a model without symmetries.
+        assumptions: Assumptions on inputs and loss. Default: none.
+        inputs: Widths, loss and other arguments. Default: empty.
     """
 
     value: Fraction
@@ -53,9 +64,14 @@ EstimateVerdict = Literal["reliable", "inconclusive", "unreliable"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearningCheck(Record):
-    """One thing that can go wrong with an estimate: what was looked at, what came out, and what to do about it.
+    """One possible failure of an estimate: what was measured, and the remedy.
 
-    ``measured`` is None where nothing was.
+    Attributes:
+        name: "minimum", "parameters", "agreement", "trend", "step", "length", "batch", "half step" or "weaker pull".
+        outcome: "passed", "failed", "inconclusive" or "not run".
+        measured: The number that is compared; None if nothing was measured.
+        limit: The number that it is compared with.
+        sentence: The result in words, with the remedy if it did not pass.
     """
 
     name: str
@@ -67,8 +83,19 @@ class LearningCheck(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ChainSettings(Record):
-    """How chains are drawn from exp(-n beta L(w) - gamma |w - w0|^2 / 2): n is ``num_observations``, beta the
-    ``inverse_temperature``, gamma the ``localisation``; ``batch_size`` is None where every step sees all samples."""
+    """How chains are drawn from exp(-n beta L(w) - gamma |w - w0|^2 / 2).
+
+    Attributes:
+        num_observations: n.
+        inverse_temperature: beta.
+        localisation: gamma, the strength of the pull back to the weights w0; 0 for none.
+        step_size: Step of the Langevin dynamics.
+        num_chains: Number of chains.
+        num_burn_in: Steps of each chain before its first draw.
+        num_draws: Draws of each chain.
+        batch_size: Samples per step; None for all.
+        seed: Seed of the noise and the batches.
+    """
 
     num_observations: float
     inverse_temperature: float
@@ -83,13 +110,25 @@ class ChainSettings(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearningCoefficientEstimate(Record):
-    """A local learning coefficient by stochastic gradient Langevin dynamics around the weights of a model.
+    """A local learning coefficient by stochastic gradient Langevin dynamics around the weights w0 of a model.
 
-    ``value`` is n beta (mean loss of the draws - loss at w0), the mean over ``by_chain``; ``standard_error`` and
-    ``interval`` (95 %) come from the chains and know nothing of biases: those are what the ``checks`` look for.
-    ``verdict`` is "reliable" where all passed, "unreliable" where one failed, else "inconclusive". ``traces`` holds n
-    beta times the excess loss of every chain in blocks of consecutive steps, ``burn_in_share`` the part of them that
-    was not used. ``sharpness`` is the largest curvature where the chains were, ``stopped_by`` what ended them.
+    Attributes:
+        value: n beta (mean loss of the draws - loss at w0), the mean over the chains.
+        standard_error: Standard error over the chains (over blocks of draws for a single chain). It does not include
+            biases, which the checks look for.
+        interval: 95 % confidence interval by Student's quantile.
+        by_chain: The value of each chain.
+        split_r_hat: Split R-hat of the draws: near 1 if the chains agree.
+        verdict: "reliable" if all checks passed, "unreliable" if one failed, else "inconclusive".
+        checks: The checks.
+        settings: The settings in use, with the step size that was chosen and the draws that were made.
+        num_parameters: Number of parameters.
+        sharpness: Largest curvature, in absolute value, at the last points of the chains.
+        traces: n beta times the excess loss, shape (num_chains, blocks): means over blocks of consecutive steps,
+            burn-in included.
+        burn_in_share: Share of the steps that is burn-in.
+        stopped_by: What ended the chains: "draws" (all were made), "time" or "interruption".
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     value: float

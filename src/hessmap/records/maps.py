@@ -351,12 +351,22 @@ class Change(Record):
 
 
 def change(old: float, new: float, same_units: bool = True, errors: tuple[float, float] = (0.0, 0.0)) -> Change:
-    """From one number to another, known to their standard errors.
+    """Compare two numbers, given their standard errors.
 
-    >>> change(2.0, 3.0).ratio, change(-1.0, 1.0).ratio, change(0.0, 1.0).ratio
-    (1.5, None, None)
-    >>> change(2.0, 3.0, errors=(0.3, 0.4)).is_within_error
-    True
+    Args:
+        old: The number before.
+        new: The number after.
+        same_units: Whether the ratio of the two makes sense. Defaults to True.
+        errors: Standard errors of ``old`` and ``new``. Defaults to 0, as for exact numbers.
+
+    Returns:
+        The change, with a ratio if both numbers are positive and finite.
+
+    Example:
+        >>> change(2.0, 3.0).ratio, change(-1.0, 1.0).ratio, change(0.0, 1.0).ratio
+        (1.5, None, None)
+        >>> change(2.0, 3.0, errors=(0.3, 0.4)).is_within_error
+        True
     """
     has_ratio = same_units and 0 < old < math.inf and 0 < new < math.inf
     return Change(old, new, new / old if has_ratio else None, math.hypot(*errors))

@@ -42,7 +42,17 @@ class Provenance(Record):
 def provenance(
     dtype: str = "float64", seed: int | None = None, data_hash: str | None = None, notes: tuple[str, ...] = ()
 ) -> Provenance:
-    """The provenance of something made now."""
+    """Make the provenance of a result that is computed now, with the versions of the installed packages.
+
+    Args:
+        dtype: Number format. Defaults to "float64".
+        seed: Seed. Default: None.
+        data_hash: Hash of the data. Default: None.
+        notes: Notes. Default: none.
+
+    Returns:
+        The provenance.
+    """
     created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Provenance(dict(_versions()), dtype, seed, data_hash, created, notes)
 
@@ -60,10 +70,17 @@ def _versions() -> tuple[tuple[str, str], ...]:
 
 
 def data_hash(*arrays: NDArray[np.generic]) -> str:
-    """A hash of contents, shapes and number formats.
+    """Hash the contents, shapes and number formats of arrays.
 
-    >>> data_hash(np.arange(3)) == data_hash(np.arange(3))
-    True
+    Args:
+        *arrays: The arrays, in order.
+
+    Returns:
+        16 hexadecimal digits.
+
+    Example:
+        >>> data_hash(np.arange(3)) == data_hash(np.arange(3))
+        True
     """
     digest = hashlib.sha256()
     for array in arrays:

@@ -22,14 +22,30 @@ if TYPE_CHECKING:
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table with one row of heads."""
+    """Write an HTML table with one row of column heads.
+
+    Args:
+        heads: The column heads.
+        rows: The cells of every row; they are escaped.
+
+    Returns:
+        The HTML.
+    """
     head = "".join(f"<th>{html.escape(text)}</th>" for text in heads)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(text)}</td>" for text in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def html_facts(caption: str, facts: Iterable[tuple[str, str]]) -> str:
-    """A table of names and values below a caption."""
+    """Write an HTML table of names and values with a caption.
+
+    Args:
+        caption: The caption.
+        facts: Pairs of name and value; they are escaped.
+
+    Returns:
+        The HTML.
+    """
     rows = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
         for name, value in facts
@@ -41,9 +57,12 @@ _PICTURES: dict[str, dict[str, Callable[..., Figure]]] = {}
 
 
 def register_pictures(kind: type | str, **pictures: Callable[..., Figure]) -> None:
-    """Say what draws the records of a kind, by the name of the picture; the first is the one drawn unless asked.
+    """Register the functions that draw the records of a class.
 
-    A kind whose module is heavy is named as "package.module.Class", so that it is not loaded for other pictures.
+    Args:
+        kind: The class, or its address "package.module.Class", so that a heavy module is not imported for other
+            pictures.
+        **pictures: Functions of a record by the name of the picture; the first is the default.
     """
     _PICTURES[kind if isinstance(kind, str) else _address(kind)] = pictures
 
@@ -53,13 +72,23 @@ def _address(kind: type) -> str:
 
 
 def plot(record: object, which: str | None = None, **options: object) -> Figure:
-    """The picture of a record as a matplotlib figure; ``which`` names one where there are several.
+    """Draw a record.
 
-    ``options`` go to the function that draws it.
+    Args:
+        record: The record.
+        which: Name of the picture. Default: the first that is registered for the class of the record.
+        **options: Arguments of the function that draws it.
 
-    >>> import numpy as np, hessmap as hm
-    >>> plot(hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)).axes[0].get_ylabel()
-    'density'
+    Returns:
+        The matplotlib figure.
+
+    Raises:
+        InvalidInput: If the record has no picture, or none of that name.
+
+    Example:
+        >>> import numpy as np, hessmap as hm
+        >>> plot(hm.density_estimate(np.diag([3.0, 2.0, 1.0]), num_probes=2)).axes[0].get_ylabel()
+        'density'
     """
     import_module("hessmap.views.plots")  # registers all pictures: the one way up, by name
     pictures = next((_PICTURES[_address(kind)] for kind in type(record).__mro__ if _address(kind) in _PICTURES), None)
@@ -342,18 +371,30 @@ def scalars(record: Record, prefix: str = "") -> dict[str, Any]:
 
 
 def encode(record: Mapping[str, Any]) -> str:
-    """A record as strict JSON: arrays keep shape and number format, inf and nan are spelled ``{"float": "inf"}``.
+    """Write a dictionary of values and records as strict JSON for the store.
 
-    Of Records inside it only the fields that are compared are kept: the store has a provenance of its own.
+    Args:
+        record: The values by name. Of records inside only the compared fields are kept: the store has a provenance of
+            its own.
+
+    Returns:
+        The JSON. Arrays keep shape and number format; inf and nan are spelled ``{"float": "inf"}``.
     """
     return json.dumps(plain("record", record, compared_fields), separators=(",", ":"), allow_nan=False)
 
 
 def decode(text: str) -> dict[str, Any]:
-    """What ``encode`` wrote: arrays are arrays, inf is inf, Records are dictionaries with the key ``"record"``.
+    """Read the JSON of ``encode``.
 
-    >>> decode(encode({"gap": float("inf"), "width": (2, 3)}))
-    {'gap': inf, 'width': (2, 3)}
+    Args:
+        text: The JSON.
+
+    Returns:
+        The values by name: arrays are arrays, inf is inf, records are dictionaries with the key ``"record"``.
+
+    Example:
+        >>> decode(encode({"gap": float("inf"), "width": (2, 3)}))
+        {'gap': inf, 'width': (2, 3)}
     """
     return decoded_record(json.loads(text))
 

@@ -333,14 +333,28 @@ class DiagonalEstimate(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DensityEstimate(Record):
-    """A spectral density by stochastic Lanczos quadrature: one Gauss rule a probe.
+    """A spectral density by stochastic Lanczos quadrature, one Gauss rule per probe, or of all eigenvalues.
 
-    ``nodes[i]`` and ``weights[i]`` (sum 1) are the rule of probe i, padded with nodes of weight 0; ``half_nodes`` and
-    ``half_weights`` that of half as many steps, whose distance from the whole one shows what the steps resolve. A probe
-    ``is_exact`` when its Krylov space was exhausted: its nodes are eigenvalues then. ``density`` is the mean over
-    probes on ``grid``, smoothed by a Gaussian of standard deviation ``width``, and ``lower``, ``upper`` its pointwise
-    confidence band over the probes. The density integrates to one. A ``method`` "exact" has one rule, all eigenvalues
-    with equal weights, and no probe.
+    Attributes:
+        nodes: Nodes of each rule, shape (probes, steps), padded with nodes of weight 0.
+        weights: Their weights; each row sums to 1.
+        half_nodes: Nodes of the rules of half as many steps, whose distance from the full ones shows what is resolved.
+        half_weights: Their weights.
+        is_exact: Per rule, whether its Krylov space was exhausted, so that its nodes are eigenvalues.
+        grid: Eigenvalues at which the density is given.
+        density: Mean over the probes, smoothed by a Gaussian; it integrates to 1.
+        lower: Lower end of the pointwise confidence band (probes, quadrature and rounding), at least 0.
+        upper: Upper end.
+        width: Standard deviation of the Gaussian.
+        confidence: Confidence of the band; 1 if ``method`` is "exact".
+        num_probes: Random probes; 0 if ``method`` is "exact".
+        num_steps: Requested Lanczos steps per probe; ``size`` if ``method`` is "exact".
+        num_products: Matrix-vector products that it took.
+        reorthogonalised: Whether Lanczos bases were kept and reorthogonalised.
+        size: Number of rows of the matrix.
+        seed: Seed of the probes.
+        method: "quadrature", or "exact" for one rule of all eigenvalues with equal weights. Defaults to "quadrature".
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     nodes: Floats
@@ -483,8 +497,19 @@ class MethodChoice(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CostPlan(Record):
-    """What a measurement will take: its method, the vectors and bytes that it holds at once beside the model and its
-    graph, the predicted number of products, and the seconds of one product if one was timed."""
+    """The predicted cost of a measurement.
+
+    Attributes:
+        measurement: Name of the measurement.
+        method: The method that will be chosen.
+        num_vectors: Vectors of the operator's size that fill ``num_bytes``.
+        num_bytes: Bytes in use at once, besides the model and its graph.
+        num_products: Predicted number of matrix-vector products.
+        seconds_per_product: Seconds of one product; None if none was timed.
+        memory_budget: Bytes that the measurement may use.
+        size: Number of rows of the matrix.
+        provenance: Versions, number format, seed and data. Default: None.
+    """
 
     measurement: str
     method: str

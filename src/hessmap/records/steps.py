@@ -19,10 +19,13 @@ Floats = NDArray[np.float64]
 class StepQuantity(Record):
     """A number with its uncertainty.
 
-    ``error_kind`` is what ``error`` means: "exact" (computed from hyperparameters, 0), "rounding" (of the number format
-    or of finite differences), "residual" (an eigenvalue of the matrix is within it), "standard_error" (over
-    mini-batches; inf for a single one) or "bracket" (half of the interval that contains the number). ``converged`` is
-    False for an eigenvalue whose iteration ended early.
+    Attributes:
+        value: The number.
+        error: Its error, of kind ``error_kind``.
+        error_kind: "exact" (computed from hyperparameters, 0), "rounding" (of the number format or of finite
+            differences), "residual" (an eigenvalue of the matrix is within it), "standard_error" (over mini-batches;
+            inf for a single one) or "bracket" (half of the interval that contains the number).
+        converged: False for an eigenvalue whose iteration ended early. Defaults to True.
     """
 
     value: float
@@ -46,9 +49,13 @@ class StepQuantity(Record):
 class LayerTerms(Record):
     """u^T H u of a step u, split over layers.
 
-    ``pairs[i, j]`` is u_i^T H_ij u_j of the layers i and j, symmetric; the sum of all entries is u^T H u. ``terms[i]``
-    is the sum of row i: the term of the layer itself and its half of every pair. ``pairs`` is None where there are more
-    layers than products were allowed. ``error`` bounds the asymmetry that was removed from ``pairs``.
+    Attributes:
+        names: Names of the layers.
+        terms: u_i^T (H u)_i of each layer i: its own term and half of every pair with another layer. They sum to
+            u^T H u.
+        pairs: Symmetric matrix of u_i^T H_ij u_j, whose rows sum to ``terms``; None if there are more layers than
+            ``max_layers``.
+        error: Rounding error of u^T H u or largest asymmetry removed from ``pairs``, whichever is larger.
     """
 
     names: tuple[str, ...]
@@ -64,16 +71,37 @@ class LayerTerms(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StepReport(Record):
-    """What the next step of an optimiser will do to the loss, each number with its uncertainty, None where undefined.
+    """The effect of an optimiser's next step u on the loss. Quantities are None if undefined or not requested.
 
-    ``preconditioned_sharpness`` is the largest eigenvalue of P^-1/2 (H + W) P^-1/2 with the preconditioner P of the
-    step and the coupled weight decay W; above ``stability_threshold`` (``threshold_formula``) the step is unstable
-    along its eigenvector. ``batch_sharpness`` is the mean of g^T H g / g^T g over mini-batches, each with its own
-    gradient and Hessian; ``gradient_noise_scale`` is the variance of the samples' gradients over the squared norm of
-    their mean. ``directional_sharpness`` is u^T H u / u^T u along the step u, and ``layer_terms`` its numerator by
-    layers. ``first_order_change`` is g^T u, ``predicted_change`` g^T u + u^T H u / 2, ``measured_change`` the
-    difference of two evaluations of the loss. ``critical_learning_rate`` is the smallest learning rate found at which
-    the step raises the loss. All are of the problem's data. ``num_passes`` counts evaluations of the loss.
+    Attributes:
+        optimizer: Class of the optimiser.
+        learning_rate: Its first positive learning rate over the parameter groups; None if no group has one, or some are
+            maximised and some minimised.
+        risk: Loss of the problem before the step, including its l2 penalty.
+        gradient_norm: Norm of the gradient g of that loss.
+        step_norm: Norm of u.
+        sharpness: Largest eigenvalue of the loss Hessian H.
+        preconditioned_sharpness: Largest eigenvalue of P^-1/2 (H + W) P^-1/2 with the preconditioner P of the step and
+            the coupled weight decay W.
+        stability_threshold: Preconditioned sharpness above which the step is unstable along its eigenvector.
+        threshold_formula: Formula of the threshold, or "given"; None without a threshold.
+        batch_sharpness: Mean of g^T H g / g^T g over mini-batches, each with its own gradient and Hessian.
+        gradient_noise_scale: Variance of the samples' gradients over the squared norm of their mean.
+        directional_sharpness: u^T H u / u^T u.
+        layer_terms: u^T H u split over layers.
+        first_order_change: g^T u.
+        predicted_change: g^T u + u^T H u / 2.
+        measured_change: Difference of the loss after and before the step.
+        critical_learning_rate: Smallest learning rate found at which the step raises the loss; 0 if it does not go
+            downhill.
+        batch_size: Samples of the largest mini-batch; None if none was evaluated.
+        num_batches: Number of mini-batches that were evaluated.
+        num_samples: Number of samples of the problem, on which all quantities are measured.
+        num_products: Matrix-vector products that it took.
+        num_passes: Evaluations of the loss that it took.
+        seed: Seed of mini-batches and start vectors.
+        notes: Reasons for undefined quantities, and what was folded into P.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     optimizer: str

@@ -22,12 +22,25 @@ _LONG = 3  # times the usual distance between points makes a gap
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrackPoint(Record):
-    """What was measured of a network at one step of its training.
+    """The measurements of a network at one step of its training.
 
-    ``eigenvalues`` are the largest of the Hessian, in descending order, with their ``residuals``; both are empty where
-    none were asked for, and ``converged`` is about them. ``seconds`` is the time of the training up to here, ``cost``
-    what this point took and ``spent`` what all points up to it took, all three in seconds. ``weights_hash`` differs
-    for different weights. ``step_report`` is that of the optimiser's next step, where the tracker has an optimiser.
+    Attributes:
+        step: Step of the training.
+        risk: Loss on the tracked data, including the l2 penalty of the problem.
+        gradient_norm: Euclidean norm of the gradient of ``risk``.
+        eigenvalues: Largest eigenvalues of the Hessian, in descending order; empty if they were not requested.
+        residuals: ||H v - lambda v|| of each eigenpair.
+        converged: Whether all eigenpairs converged; True if none were requested.
+        trace: Estimate of the trace; None if it was not requested.
+        gradient_overlap: Share of the gradient in the leading eigenvectors; None if it was not requested.
+        learning_rate: Learning rate at this step; None if unknown.
+        num_products: Matrix-vector products that the point took.
+        is_warm: Whether the iteration started from the eigenvectors of an earlier point.
+        weights_hash: Hash of parameters and buffers.
+        seconds: Seconds of training up to this point, earlier measurements included.
+        cost: Seconds that this point took.
+        spent: Seconds that all points up to and including this one took.
+        step_report: Report of the optimiser's next step. Default: None, the tracker has no optimiser.
     """
 
     step: int
@@ -79,8 +92,20 @@ class TrackPoint(Record):
 class CurvatureTrack(Record):
     """The points of one training in the order of their steps, and how they were measured.
 
-    ``share`` is the part of the time that measuring was allowed to take (None: as much as it needed), ``seconds`` the
-    time of the training as far as it was watched, ``spent`` the part of it that went into measuring.
+    Attributes:
+        name: Name of the track in its store.
+        network: Description of the network.
+        loss: Name of the loss.
+        part: The Hessian: "loss", "outer_product" or "functional".
+        num_parameters: Number of parameters.
+        num_samples: Number of samples that are measured on.
+        data_hash: Fingerprint of these samples, independent of their order.
+        share: Largest part of the time that measuring may take; None for no limit.
+        seconds: Seconds of training that were tracked, measurements included.
+        spent: Seconds of them that measurements took.
+        settings: Settings of the measurements and of the problem (l2, parameters, number format, available samples).
+        points: The points.
+        provenance: Versions, number format, seed and data. Default: None, as for a track loaded from a store.
     """
 
     name: str

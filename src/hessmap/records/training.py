@@ -16,12 +16,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrainingRun(Record):
-    """What was recorded along a training: one entry per recorded moment, the first before any step.
+    """The course of a training: one entry per recorded moment, the first before any step.
 
-    ``moments`` counts epochs (or iterations, for a method without epochs). ``loss`` is the mean over all training
-    samples without any penalty; ``gradient_norm`` is the Euclidean norm of the gradient of what was minimised, the
-    penalty included; ``accuracy`` is empty unless the targets are labels. ``converged`` says whether the goal of
-    the training was reached (None if it had none but its length), ``ending`` says in words why it stopped.
+    Attributes:
+        moments: Epoch of each entry (iteration, for a method without epochs).
+        loss: Mean over all training samples, without any penalty.
+        accuracy: Share of correctly classified training samples; empty unless the targets are labels.
+        gradient_norm: Euclidean norm of the gradient of what was minimised, including the penalty.
+        converged: Whether the goal of the training was reached; None if it had no goal besides its length.
+        ending: Why it stopped, in words.
+        settings: Loss, optimiser, batch size, learning rate and other arguments.
+        seconds: Seconds that it took. Defaults to 0.
+        provenance: Versions, number format, seed and data. Default: None.
     """
 
     moments: NDArray[np.int64]
@@ -61,10 +67,21 @@ class TrainingRun(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataSetStatus(Record):
-    """One data set: what it holds, whether all its files were found, where, and where they can be had.
+    """A data set: its size, and whether and where its files are on this machine.
 
-    ``image_shape`` is (channels, height, width); ``folder`` is where the files are, or where they are wanted.
-    ``is_original`` tells whether the unpacked content is that of the published files; None if not verified.
+    Attributes:
+        name: Name of the data set.
+        is_present: Whether all its files were found.
+        folder: Folder of the files, or the one where they are expected; "embedded" for data that comes with hessmap.
+        num_train: Number of training samples.
+        num_test: Number of test samples.
+        image_shape: (channels, height, width).
+        num_classes: Number of classes.
+        files: Paths of the files that were found. Default: none.
+        missing: Names of the files that were not found. Default: none.
+        num_bytes: Total size of the files that were found. Defaults to 0.
+        source: Where the files can be downloaded, as a sentence. Default: empty.
+        is_original: Whether the unpacked content is that of the published files. Default: None, not verified.
     """
 
     name: str

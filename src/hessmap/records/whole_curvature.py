@@ -274,8 +274,14 @@ class MapWork(Record):
 
 
 def share_text(share: SpectralEstimate) -> str:
-    """A share in percent with its error, that of the probes or of the quadrature, whichever is larger; the range that
-    it is in where the error is no less than the share."""
+    """Format a share in percent with its error.
+
+    Args:
+        share: The share. Its error is that of the probes or of the quadrature, whichever is larger.
+
+    Returns:
+        The share with its error; the range that it is in if the error is not less than the share.
+    """
     error = max(share.standard_error, share.method_error)
     if error and error >= share.value:
         return range_text(*share.interval, "{:.0%}")
@@ -292,13 +298,32 @@ def merged_nodes(values: Floats, width: float) -> tuple[Floats, Floats]:
 
 
 def smoothed_density(grid: Floats, nodes: Floats, weights: Floats, width: float) -> Floats:
-    """A sum of Gaussians on a grid."""
+    """Evaluate a weighted sum of Gaussians on a grid.
+
+    Args:
+        grid: Points at which it is evaluated.
+        nodes: Centres of the Gaussians.
+        weights: Their weights.
+        width: Their standard deviation.
+
+    Returns:
+        The density at every point of the grid.
+    """
     found: Floats = smoothed_kernels(grid, nodes, width) @ weights
     return found
 
 
 def smoothed_kernels(grid: Floats, nodes: Floats, width: float) -> Floats:
-    """A Gaussian around each node, as columns."""
+    """Evaluate one Gaussian per node on a grid.
+
+    Args:
+        grid: Points at which they are evaluated.
+        nodes: Centres of the Gaussians.
+        width: Their standard deviation.
+
+    Returns:
+        The values, shape (grid, nodes); each column integrates to 1.
+    """
     distances = (grid[:, None] - nodes[None, :]) / width
     found: Floats = np.exp(-0.5 * np.square(distances)) / (width * np.sqrt(2 * np.pi))
     return found

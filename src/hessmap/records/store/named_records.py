@@ -55,8 +55,29 @@ _FLAGS = {  # options without a value: the word for True, the word for False
 class MapOptions:
     """The options of ``hessmap map`` that determine a map, with the defaults of the command.
 
-    Where the map is written to (``--store``, ``--output``, ``--replace``) is not among them. ``model``, ``data``,
-    ``loss`` and ``objective`` may be references, ``package.module:attribute``.
+    Attributes:
+        model: Reference to the model. Default: None, a fully connected network is trained.
+        data: Name of a listed data set, or reference to data or batches. Defaults to "digits".
+        samples: Number of samples of a listed data set. Default: None, all.
+        side: Pixels per side that listed images are scaled down to. Default: None, not scaled.
+        loss: Name of a loss, reference to one, or "own" for the loss that the model returns. Defaults to
+            "cross_entropy".
+        widths: Widths of the trained network, such as "64-16-10". Default: None, two hidden layers.
+        activation: Activation of the trained network. Defaults to "relu".
+        bias: Whether the trained network has biases. Defaults to False.
+        epochs: Epochs of its training. Defaults to 40.
+        seed: Seed of weights and batches. Defaults to 0.
+        ranks: Whether to compute the ranks of the Hessians. Defaults to False.
+        certify: Whether to compute the ranks in exact arithmetic as well. Default: None, if the spectrum does not
+            decide them and the network is small.
+        seconds: Time limit in seconds. Defaults to 60.
+        dense: Whether to form dense Hessians. Default: None, if time and memory suffice.
+        name: Name of the map in the store. Default: None, the time.
+        objective: Reference to a function of model and batch, in place of ``loss``. Default: None.
+
+    Notes:
+        A reference is "package.module:attribute". Where the map is written to (``--store``, ``--output``,
+        ``--replace``) is not among the options.
     """
 
     model: str | None = None
@@ -130,9 +151,19 @@ Summary = TypeVar("Summary", "MapSummary", "TrackSummary")
 
 @dataclass(frozen=True)
 class MapSummary:
-    """What the store says of a map without reading its record.
+    """The facts about a stored map that are available without reading its record.
 
-    ``risk`` is None where it is not a number, ``options`` where the map was not made by ``hessmap map``.
+    Attributes:
+        name: Name of the map.
+        created: Time of its making (UTC).
+        title: Title of the map.
+        network: Description of the network.
+        loss: Name of the loss.
+        num_parameters: Number of parameters.
+        num_samples: Number of samples.
+        risk: The loss; None if it is NaN.
+        data_hash: Hash of the data; empty if unknown.
+        options: Options of ``hessmap map``; None if the map was not made by the command.
     """
 
     name: str
@@ -158,7 +189,13 @@ class MapSummary:
 
 @dataclass(frozen=True)
 class StoredMap:
-    """A map under its name, and the options of ``hessmap map`` that made it (None where Python did)."""
+    """A map from the store.
+
+    Attributes:
+        name: Name of the map.
+        options: Options of ``hessmap map``; None if the map was not made by the command.
+        record: The map.
+    """
 
     name: str
     options: MapOptions | None
@@ -172,7 +209,22 @@ class StoredMap:
 
 @dataclass(frozen=True)
 class TrackSummary:
-    """What the store says of a track without reading its points."""
+    """The facts about a stored track that are available without reading its points.
+
+    Attributes:
+        name: Name of the track.
+        created: Time at which it was stored first (UTC).
+        network: Description of the network.
+        loss: Name of the loss.
+        part: The Hessian: "loss", "outer_product" or "functional".
+        num_parameters: Number of parameters.
+        num_samples: Number of samples that are measured on.
+        num_points: Number of points.
+        last_step: Step of the last point; None without points.
+        share: Largest part of the time that measuring may take; None for no limit.
+        seconds: Seconds of training that were tracked, measurements included.
+        spent: Seconds of them that measurements took.
+    """
 
     name: str
     created: str
@@ -189,7 +241,16 @@ class TrackSummary:
 
 
 def free_name(store: Store, kind: Kind, wanted: str) -> str:
-    """The wanted name where no map or track has it, else the wanted one with the first number that is free."""
+    """Find a name that is not in use.
+
+    Args:
+        store: The open store.
+        kind: "map" or "track".
+        wanted: The preferred name.
+
+    Returns:
+        ``wanted`` if it is free, else the first free one of "wanted-2", "wanted-3", ..
+    """
     taken = {name for (name,) in store.execute(f"SELECT name FROM {kind}")}
     names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
     return next(name for name in names if name not in taken)
@@ -235,7 +296,15 @@ def add_map(
 
 
 def require_free_map(store: Store, name: str) -> None:
-    """Refuse a name under which a map is stored."""
+    """Check that no map of a name is stored.
+
+    Args:
+        store: The open store.
+        name: The name.
+
+    Raises:
+        InvalidInput: If a map has the name.
+    """
     taken = store.execute("SELECT created FROM map WHERE name = ?", (name,))
     if taken:
         got, remedy = f"{store.path} has {name!r} of {taken[0][0]}", "Choose another name, or give --replace"
@@ -243,12 +312,16 @@ def require_free_map(store: Store, name: str) -> None:
 
 
 def map_summaries(store: Store, name: str | None = None, refused: list[str] | None = None) -> tuple[MapSummary, ...]:
-    """The maps of a store, in the order in which they were stored; no record is read.
+    """List the maps of a store, in the order in which they were stored, without reading records.
 
     Args:
         store: The open store.
-        name: The one of this name alone; none where there is none.
-        refused: Takes a sentence for each map that cannot be read; without it the first one is an error.
+        name: Only the map of this name, if it exists. Default: all maps.
+        refused: List to which a sentence is appended for each map that cannot be read. Default: None, an error is
+            raised.
+
+    Returns:
+        The summaries.
 
     Raises:
         StoreError: If one cannot be read and ``refused`` is None.
@@ -258,7 +331,19 @@ def map_summaries(store: Store, name: str | None = None, refused: list[str] | No
 
 
 def load_map(store: Store, name: str) -> StoredMap:
-    """The map of a name."""
+    """Load a map.
+
+    Args:
+        store: The open store.
+        name: Name of the map.
+
+    Returns:
+        The map with its options.
+
+    Raises:
+        InvalidInput: If no map has the name.
+        StoreError: If it cannot be read.
+    """
     found = store.execute("SELECT options, record FROM map WHERE name = ?", (name,))
     if not found:
         raise _not_stored(store, "map", name, "Run hessmap map")
@@ -268,7 +353,15 @@ def load_map(store: Store, name: str) -> StoredMap:
 
 
 def add_track(store: Store, made: CurvatureTrack) -> None:
-    """Store a track under its name, which must be free, with the points that it has."""
+    """Store a track, with the points that it has, under its name.
+
+    Args:
+        store: The open store.
+        made: The track, whose name must be free.
+
+    Raises:
+        InvalidInput: If the name is taken.
+    """
     with store.transaction():
         require_free_track(store, made.name)
         columns = [getattr(made, column) for column in _TRACK.split(", ")[:-1]]
@@ -279,29 +372,63 @@ def add_track(store: Store, made: CurvatureTrack) -> None:
 
 
 def add_point(store: Store, name: str, point: TrackPoint, seconds: float, spent: float) -> None:
-    """Store a point of a track, in the place of an earlier one of the same step, and the times up to it."""
+    """Store a point of a track, in place of an earlier one of the same step, and the times up to it.
+
+    Args:
+        store: The open store.
+        name: Name of the track.
+        point: The point.
+        seconds: Seconds of training that were tracked.
+        spent: Seconds of them that measurements took.
+    """
     with store.transaction():
         _write_point(store, name, point)
         set_times(store, name, seconds, spent)
 
 
 def set_times(store: Store, name: str, seconds: float, spent: float) -> None:
-    """Write how long a training was watched, and how much of it was spent on measuring."""
+    """Update the times of a track.
+
+    Args:
+        store: The open store.
+        name: Name of the track.
+        seconds: Seconds of training that were tracked.
+        spent: Seconds of them that measurements took.
+    """
     store.execute("UPDATE track SET seconds = ?, spent = ? WHERE name = ?", (seconds, spent, name))
 
 
 def drop_points(store: Store, name: str, from_step: int) -> None:
-    """Forget the points from a step on."""
+    """Delete the points of a track from a step on.
+
+    Args:
+        store: The open store.
+        name: Name of the track.
+        from_step: First step that is deleted.
+    """
     store.execute(f"DELETE FROM track_point WHERE track_id = {_TRACK_ID} AND step >= ?", (name, from_step))
 
 
 def drop_track(store: Store, name: str) -> None:
-    """Forget a track and its points."""
+    """Delete a track and its points; nothing happens if there is none of the name.
+
+    Args:
+        store: The open store.
+        name: Name of the track.
+    """
     store.execute("DELETE FROM track WHERE name = ?", (name,))
 
 
 def require_free_track(store: Store, name: str) -> None:
-    """Refuse a name under which a track is stored."""
+    """Check that no track of a name is stored.
+
+    Args:
+        store: The open store.
+        name: The name.
+
+    Raises:
+        InvalidInput: If a track has the name.
+    """
     taken = [track for track in track_summaries(store) if track.name == name]
     if taken:
         got = f"{store.path} has {name!r} with {taken[0].num_points} points, the last at step {taken[0].last_step}"
@@ -310,13 +437,37 @@ def require_free_track(store: Store, name: str) -> None:
 
 
 def track_summaries(store: Store, refused: list[str] | None = None) -> tuple[TrackSummary, ...]:
-    """Every track, in the order in which they were stored; no point is read. ``refused`` as for ``map_summaries``."""
+    """List the tracks of a store, in the order in which they were stored, without reading points.
+
+    Args:
+        store: The open store.
+        refused: List to which a sentence is appended for each track that cannot be read. Default: None, an error is
+            raised.
+
+    Returns:
+        The summaries.
+
+    Raises:
+        StoreError: If one cannot be read and ``refused`` is None.
+    """
     columns = ", ".join(TrackSummary.__dataclass_fields__)
     return _summaries(store, TrackSummary, store.execute(f"SELECT {columns} FROM tracks"), refused)
 
 
 def load_track(store: Store, name: str) -> CurvatureTrack:
-    """The track of a name with its points in the order of their steps."""
+    """Load a track with its points in the order of their steps.
+
+    Args:
+        store: The open store.
+        name: Name of the track.
+
+    Returns:
+        The track, without provenance.
+
+    Raises:
+        InvalidInput: If no track has the name.
+        StoreError: If it cannot be read.
+    """
     found = store.execute(f"SELECT {_TRACK} FROM track WHERE name = ?", (name,))
     if not found:
         raise _not_stored(store, "track", name, "hessmap.Tracker makes one")

@@ -185,10 +185,18 @@ Line = TypeVar("Line")
 
 
 class Store:
-    """An open store. ``create`` makes the file where there is none; it never replaces one.
+    """An open store, to be used as a context manager.
 
-    It is written by one process, and can be read by any number at the same time (WAL). With synchronous = NORMAL a
-    killed process loses nothing; a power cut may lose the last transactions, and never the file.
+    Args:
+        path: The SQLite file.
+        create: Whether to create the file if it does not exist; an existing one is never replaced. Defaults to False.
+
+    Raises:
+        StoreError: If the file does not exist, is damaged, or is not a store of this version.
+
+    Notes:
+        It is written by one process, and can be read by any number at the same time (WAL). With synchronous = NORMAL a
+        killed process loses nothing; a power cut may lose the last transactions, and never the file.
     """
 
     def __init__(self, path: Path, create: bool = False) -> None:
