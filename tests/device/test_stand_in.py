@@ -89,3 +89,36 @@ def test_few_bytes_are_moved_per_product(call: str, stand_in: Any, device: torch
         }[call]()
     vectors = (moved.up_bytes + moved.down_bytes) / (8 * problem.num_parameters * found.num_products)
     assert vectors < MOST_MOVED[call]
+
+
+class Recording(torch.nn.Module):
+    """A linear model that records whether TF32 is allowed in its forward and backward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 2)
+        self.seen: dict[str, set[bool]] = {"forward": set(), "backward": set()}
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.linear(inputs)
+        self.seen["forward"].add(torch.backends.cudnn.allow_tf32)
+        if outputs.requires_grad:
+            outputs.register_hook(lambda _: self.seen["backward"].add(torch.backends.cudnn.allow_tf32))
+        return outputs
+
+
+@pytest.mark.parametrize("where", ["cpu", "device"])
+@pytest.mark.parametrize("call", ["gradient", "product", "output_jacobian", "layer_factors", "sharpness"])
+def test_tf32_is_off_while_a_model_on_a_device_is_evaluated(call: str, where: str, device: torch.device) -> None:
+    torch.manual_seed(0)
+    assert torch.backends.cudnn.allow_tf32  # torch's default
+    model = Recording().to(device if where == "device" else "cpu")
+    own = next(model.parameters()).device
+    labels = torch.randint(2, (4,), device=own)
+    problem = hm.Problem(model, "cross_entropy", torch.randn(4, 3).to(own), labels)
+    problem.model.seen["forward"].clear()
+    problem.model.seen["backward"].clear()
+    CALLS[call](problem)
+    is_on = where == "cpu"
+    assert problem.model.seen == {"forward": {is_on}, "backward": {is_on}}
+    assert torch.backends.cudnn.allow_tf32

@@ -27,7 +27,7 @@ from hessmap.applications.curvatures import (
 )
 from hessmap.errors import InvalidInput, checked_count, checked_number, require, require_name, sentence
 from hessmap.hessians import jacobian_rows, output_jacobian, sample_gradients
-from hessmap.linalg import require_memory, rows_that_fit, to_host
+from hessmap.linalg import full_precision, require_memory, rows_that_fit, to_host
 from hessmap.problem import Problem, num_rows, require_samples
 from hessmap.records import Provenance, Record
 
@@ -408,7 +408,7 @@ class _Training:
             value.backward()  # type: ignore[no-untyped-call]
             return value
 
-        with torch.enable_grad():
+        with torch.enable_grad(), full_precision(start.device):
             optimiser.step(closure)  # type: ignore[no-untyped-call]
             return self._refined(flat.detach(), tolerance)
 

@@ -28,7 +28,7 @@ from hessmap.applications.preconditioners import (
 )
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
 from hessmap.hessians import Hessian, loss_hessian
-from hessmap.linalg import SymmetricOperator
+from hessmap.linalg import SymmetricOperator, full_precision
 from hessmap.measurement import sharpness
 from hessmap.problem import (
     PRODUCTS,
@@ -466,7 +466,8 @@ def batch_gradient(problem: Problem, batch: Batch, *, with_product: bool) -> tup
     if not risk.requires_grad:
         gradient = 2 * problem.l2 * point
         return gradient, 2 * problem.l2 * float(gradient @ gradient)
-    parts = torch.autograd.grad(risk, graph.leaves, retain_graph=with_product, materialize_grads=True)
+    with full_precision(problem.device):
+        parts = torch.autograd.grad(risk, graph.leaves, retain_graph=with_product, materialize_grads=True)
     gradient = torch.cat([part.reshape(-1) for part in parts]) + 2 * problem.l2 * point
     if not with_product:
         return gradient, None

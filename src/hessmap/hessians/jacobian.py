@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import vjp, vmap
 
 from hessmap.errors import checked_count, require, require_name
-from hessmap.linalg import is_answerable, require_memory, rows_that_fit
+from hessmap.linalg import full_precision, is_answerable, require_memory, rows_that_fit
 from hessmap.problem import Inputs, Problem, map_tensors, num_rows, require_samples, take_rows, vjp_rows
 
 Kernel = Literal["full", "trace", "single_output"]
@@ -103,7 +103,8 @@ def jacobian_rows(problem: Problem, inputs: Inputs, cotangents: Tensor, names: S
         return torch.cat([found[name].flatten(1) for name in chosen], 1)
 
     try:
-        rows: Tensor = vmap(one)(inputs, cotangents)
+        with full_precision(problem.device):
+            rows: Tensor = vmap(one)(inputs, cotangents)
         return rows.detach()
     except Exception as error:  # modules that write in place or branch on values, functions of one's own
         if not is_answerable(error):

@@ -16,7 +16,7 @@ from hessmap.hessians.dense import DenseHessian, dense_hessian, require_symmetri
 from hessmap.hessians.diagonal import exact_diagonal
 from hessmap.hessians.finite_difference import expected_difference_error
 from hessmap.hessians.products import BlockProducts
-from hessmap.linalg import KEPT, Places, SymmetricOperator, spectral_norm
+from hessmap.linalg import KEPT, Places, SymmetricOperator, full_precision, spectral_norm
 from hessmap.losses import require_parts
 from hessmap.problem import (
     Problem,
@@ -108,7 +108,8 @@ class Hessian(SymmetricOperator):
     @twice_differentiable()
     def _found_dense(self) -> DenseHessian:
         """The dense form, not to be changed: a small one is kept."""
-        found = self._kept or dense_hessian(self.problem, self.part)
+        with full_precision(self.device):
+            found = self._kept or dense_hessian(self.problem, self.part)
         self._dense_notes = found.notes
         self._kept = found if found.matrix.nbytes <= KEPT else None
         return found
@@ -135,7 +136,8 @@ class Hessian(SymmetricOperator):
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
         """From the structure of layers where that tells it."""
-        return exact_diagonal(self.problem, self.part, max_products=max_products)
+        with full_precision(self.device):
+            return exact_diagonal(self.problem, self.part, max_products=max_products)
 
     def to_dense(self) -> Tensor:
         """The matrix, in memory that nothing else uses; products are made as before."""

@@ -25,7 +25,7 @@ from hessmap.errors import require
 from hessmap.hessians.compiled import NotTraceable, traced_products
 from hessmap.hessians.finite_difference import FiniteDifferences
 from hessmap.hessians.mlp import DenseLayer, as_mlp, mlp_columns, mlp_product
-from hessmap.linalg import checked_shortcut, random_vector, rows_that_fit
+from hessmap.linalg import checked_shortcut, full_precision, random_vector, rows_that_fit
 from hessmap.problem import (
     PRODUCTS,
     BatchGraph,
@@ -145,6 +145,10 @@ class BlockProducts:
     @torch.inference_mode(False)
     def __call__(self, vectors: Tensor) -> Tensor:
         """Multiply the columns of ``vectors``, in the problem's dtype and on its device, and move the result back."""
+        with full_precision(self.problem.device):
+            return self._multiplied(vectors)
+
+    def _multiplied(self, vectors: Tensor) -> Tensor:
         problem = self.problem
         if problem.products == "finite_difference":
             return self._by_differences(vectors)

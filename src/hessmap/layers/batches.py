@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hessmap.layers.layer import Layer
-from hessmap.linalg import rows_that_fit
+from hessmap.linalg import full_precision, rows_that_fit
 from hessmap.losses import output_roots, signs_of
 from hessmap.problem import Batch, Inputs, Problem, num_rows, perturbed_pass, recording_of, tensors_with_paths, vjp_rows
 
@@ -131,7 +131,8 @@ def _functional(problem: Problem, layer: Layer, inputs: Inputs, residual: Tensor
 @torch.enable_grad()
 def functional_gradient(outputs: Tensor, perturbation: Tensor, residual: Tensor) -> Tensor:
     """sum_c residual_c dout_c / dz with its graph; the residual is a constant."""
-    (gradient,) = torch.autograd.grad(outputs, [perturbation], residual, create_graph=True, materialize_grads=True)
+    with full_precision(outputs.device):
+        (gradient,) = torch.autograd.grad(outputs, [perturbation], residual, create_graph=True, materialize_grads=True)
     return gradient
 
 

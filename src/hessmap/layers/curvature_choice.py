@@ -23,7 +23,7 @@ from hessmap.layers.batches import (
 )
 from hessmap.layers.layer import Layer
 from hessmap.layers.stored_samples import StoredPatches, stored_jacobians
-from hessmap.linalg import disagreement, random_vector, tolerance
+from hessmap.linalg import disagreement, full_precision, random_vector, tolerance
 from hessmap.problem import Batch, Problem, take_rows, twice_differentiable, vjp_rows
 
 # Nodes of torch's own operations. Piecewise linear in all tensors that enter, together:
@@ -189,7 +189,7 @@ def _has_functional_term(problem: Problem, layer: Layer, batch: Batch) -> Tensor
     sizes = vjp_rows([gradient], [perturbation], [vector], vectorised=False)[0][0].abs().amax(1)
     if not bool(sizes.any()):
         return sizes > 0
-    with torch.enable_grad():
+    with torch.enable_grad(), full_precision(problem.device):
         risk = problem.loss.risk(outputs, targets, weights)
         (gradient,) = torch.autograd.grad(risk, [perturbation], create_graph=True, materialize_grads=True)
     whole = vjp_rows([gradient], [perturbation], [vector], vectorised=False)[0][0].abs().amax(1)
@@ -208,7 +208,7 @@ def autograd_product(problem: Problem, layer: Layer, batch: Batch, vector: Tenso
     data, targets, weights = batch
     names = [layer.weight, layer.bias] if layer.with_bias and layer.bias is not None else [layer.weight]
     values = [problem.named[name].detach().requires_grad_() for name in names]
-    with torch.enable_grad():
+    with torch.enable_grad(), full_precision(problem.device):
         outputs = problem.forward(problem.named | dict(zip(names, values, strict=True)), data)
         risk = (weights * problem.loss.value(outputs, targets)).sum()
         gradients = torch.autograd.grad(risk, values, create_graph=True, materialize_grads=True)

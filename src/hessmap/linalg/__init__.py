@@ -2,6 +2,7 @@
 
 from hessmap.linalg.devices import (
     device_random_states,
+    full_precision,
     has_float64,
     normal_vectors,
     restore_device_random_states,
@@ -91,6 +92,7 @@ __all__ = [
     "disagreement",
     "empty",
     "frobenius_norm",
+    "full_precision",
     "has_float64",
     "inner_matrix",
     "inner_products",

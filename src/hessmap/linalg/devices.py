@@ -1,7 +1,10 @@
-"""What a torch device offers: float64, and its random state."""
+"""What a torch device offers: float64, full float32 products, and its random state."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,6 +12,10 @@ import torch
 from torch import Tensor
 
 _PIECE = 2**18  # random numbers that are drawn at a time
+_ROUNDED = ("matmul", "conv", "rnn")  # operations of CUDA that may round float32 to TF32
+_LOCK = threading.Lock()
+_entered = 0  # contexts of all threads in which TF32 is off: the settings belong to the process
+_restore: Callable[[], None] | None = None
 
 
 def has_float64(device: torch.device) -> bool:
@@ -39,6 +46,89 @@ def widest_dtype(device: torch.device) -> torch.dtype:
         float64, or float32 on devices without it.
     """
     return torch.float64 if has_float64(device) else torch.float32
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Context in which float32 products on a device are not rounded to TF32, which makes them wrong by about 1e-3.
+
+    The settings belong to the process: they are changed when the first of several nested or concurrent contexts is
+    entered, and restored when the last one is left. Nothing is changed for the CPU.
+
+    Args:
+        device: Device of the products.
+
+    Returns:
+        A context manager.
+
+    Notes:
+        torch has two interfaces to these settings and refuses to read the older one after the newer one was used. The
+        older one (``allow_tf32``) is used where it can be read, else the newer one (``fp32_precision``).
+
+    Example:
+        >>> with full_precision(torch.device("cuda")):
+        ...     torch.backends.cudnn.allow_tf32
+        False
+    """
+    global _entered, _restore
+    if device.type == "cpu":
+        yield
+        return
+    with _LOCK:
+        if _entered == 0:
+            _restore = _switch_off_tf32()
+        _entered += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _entered -= 1
+            if _entered == 0 and _restore is not None:
+                _restore()
+                _restore = None
+
+
+def _switch_off_tf32() -> Callable[[], None]:
+    """Change what is on, and return how to restore it."""
+    cudnn = torch.backends.cudnn
+    try:
+        matmul_was_on, cudnn_was_on = torch.backends.cuda.matmul.allow_tf32, cudnn.allow_tf32
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set by the newer interface
+        return _switch_off_by_operation()
+    of_host = _precision_of_host()
+    if matmul_was_on:
+        torch.set_float32_matmul_precision("highest")
+    if cudnn_was_on:
+        cudnn.allow_tf32 = False
+
+    def restore() -> None:
+        if matmul_was_on:
+            torch.set_float32_matmul_precision(precision)
+            if of_host is not None:  # which torch sets as well
+                torch._C._set_fp32_precision_setter("mkldnn", "matmul", of_host)
+        if cudnn_was_on:
+            cudnn.allow_tf32 = True
+
+    return restore
+
+
+def _precision_of_host() -> str | None:
+    read = getattr(torch._C, "_get_fp32_precision_getter", None)  # since torch 2.9
+    return None if read is None else str(read("mkldnn", "matmul"))
+
+
+def _switch_off_by_operation() -> Callable[[], None]:
+    read, write = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+    before = {name: read("cuda", name) for name in _ROUNDED}
+    for name in _ROUNDED:
+        write("cuda", name, "ieee")
+
+    def restore() -> None:
+        for name, value in before.items():
+            write("cuda", name, value)
+
+    return restore
 
 
 def to_host(values: Tensor) -> Tensor:

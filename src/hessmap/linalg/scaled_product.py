@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, noting_errors, require, sentence
-from hessmap.linalg.devices import widest_dtype
+from hessmap.linalg.devices import full_precision, widest_dtype
 from hessmap.progress import report_products
 
 Product = Callable[[Tensor], Tensor]
@@ -125,7 +125,7 @@ class ScaledProduct:
 
     def _images(self, vectors: Tensor) -> Tensor:
         """What the operator returns, if it is what a product must be. Its own exceptions pass through with a note."""
-        with noting_errors("the product of an operator"):
+        with noting_errors("the product of an operator"), full_precision(self.device):
             images = self._product(vectors)
         if not isinstance(images, Tensor) or images.shape != vectors.shape or images.is_complex():
             must = "the product of an operator must be a real tensor of the shape of its vectors"

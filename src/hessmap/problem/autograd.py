@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from hessmap.linalg import checked_shortcut, empty, is_answerable, random_vector, rows_that_fit
+from hessmap.linalg import checked_shortcut, empty, full_precision, is_answerable, random_vector, rows_that_fit
 from hessmap.problem.data import Inputs, take_rows, tensors_with_paths
 
 if TYPE_CHECKING:
@@ -67,13 +67,14 @@ class BatchGraph:
         """Of a number, in the leaves, to be differentiated again."""
         if not risk.requires_grad:
             return [None] * len(self.leaves)
-        return list(torch.autograd.grad(risk, self.leaves, create_graph=True, allow_unused=True))
+        with full_precision(risk.device):
+            return list(torch.autograd.grad(risk, self.leaves, create_graph=True, allow_unused=True))
 
     def transposed_jacobian(self, cotangent: Tensor) -> list[Tensor | None]:
         """J^T of a cotangent of the outputs, to be differentiated again."""
         if not self.outputs.requires_grad:
             return [None] * len(self.leaves)
-        with torch.enable_grad():
+        with torch.enable_grad(), full_precision(self.outputs.device):
             return list(torch.autograd.grad(self.outputs, self.leaves, cotangent, create_graph=True, allow_unused=True))
 
     def forget_outputs(self) -> None:
@@ -196,9 +197,10 @@ def _zeros(count: int, input: Tensor, side_by_side: bool = False) -> Tensor:
 def _images(
     ends: list[Any], inputs: Sequence[Tensor], cotangents: Sequence[Tensor], are_batched: bool = False
 ) -> Sequence[Tensor | None]:
-    return torch.autograd.grad(
-        ends, inputs, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=are_batched
-    )
+    with full_precision(cotangents[0].device):
+        return torch.autograd.grad(
+            ends, inputs, cotangents, retain_graph=True, allow_unused=True, is_grads_batched=are_batched
+        )
 
 
 def _batched_images(
@@ -356,7 +358,8 @@ def _saved_bytes(problem: Problem, inputs: Inputs, targets: Tensor, weights: Ten
             sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    with torch.enable_grad(), saved_tensors_hooks(note_size, lambda tensor: tensor):
+    hooks = saved_tensors_hooks(note_size, lambda tensor: tensor)
+    with torch.enable_grad(), full_precision(problem.device), hooks:
         risk = problem.loss.risk(problem.forward(leaves, inputs), targets, weights)
         if risk.requires_grad:
             # Held until the tensors are counted: storages that were freed would be used again.

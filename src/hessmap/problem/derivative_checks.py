@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointError
 
 from hessmap.errors import HessmapError, UnsupportedNetwork, sentence
-from hessmap.linalg import has_float64, is_out_of_memory, random_vector, to_host, widest_dtype
+from hessmap.linalg import full_precision, has_float64, is_out_of_memory, random_vector, to_host, widest_dtype
 from hessmap.losses import FunctionLoss
 from hessmap.problem.autograd import PRODUCTS, BatchGraph, bytes_per_sample, may_be_rewritten, samples_in_use
 from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_samples
@@ -371,7 +371,8 @@ class _Line:
         moved.forget_outputs()
         if not total.requires_grad:
             return torch.zeros_like(self.gradient)
-        return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
+        with full_precision(total.device):
+            return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
 
     def _noted_sum(self, graph: BatchGraph, place: float) -> Tensor:
         total = self._sum(graph)

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from hessmap.errors import HessmapError, InvalidInput, UnsupportedNetwork, require, sentence, unknown_name
-from hessmap.linalg import Layout, has_float64, is_out_of_memory
+from hessmap.linalg import Layout, full_precision, has_float64, is_out_of_memory
 from hessmap.problem.data import Inputs, map_tensors, num_rows, tensors_with_paths
 from hessmap.problem.operations import OperationRewriter
 
@@ -407,7 +407,8 @@ class FrozenModel:
         tensors = {name: value.clone() for name, value in self.model.named_buffers()} | tensors
         given = map_tensors(torch.clone, inputs)
         may_differentiate = torch.is_grad_enabled() or self.is_objective
-        with noting_forward(inputs), OperationRewriter(self.seen, fast), torch.set_grad_enabled(may_differentiate):
+        rewritten, graph = OperationRewriter(self.seen, fast), torch.set_grad_enabled(may_differentiate)
+        with noting_forward(inputs), full_precision(self.device), rewritten, graph:
             if forward is None:
                 found = functional_call(self.model, tensors, *call_arguments(given))
             else:

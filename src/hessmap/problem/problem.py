@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import checked_count, checked_seed, number_or_none, require, require_name, short_text
-from hessmap.linalg import Fallbacks, checked_budget, is_answerable
+from hessmap.linalg import Fallbacks, checked_budget, full_precision, is_answerable
 from hessmap.losses import AnyLoss, ModelLoss, ObjectiveLoss, PositionLoss, as_loss, require_parts
 from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import look_at_batches, validated_model
@@ -102,7 +102,8 @@ def outputs_and_vjp(problem: Problem, inputs: Inputs) -> tuple[Tensor, Callable[
         if not outputs.requires_grad:
             return torch.zeros_like(problem.parameters)
         weights = list(leaves.values())
-        parts = torch.autograd.grad(outputs, weights, cotangent, retain_graph=True, materialize_grads=True)
+        with full_precision(cotangent.device):
+            parts = torch.autograd.grad(outputs, weights, cotangent, retain_graph=True, materialize_grads=True)
         return torch.cat([part.reshape(-1) for part in parts])
 
     return outputs.detach(), vjp

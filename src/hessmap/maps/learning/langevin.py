@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, func
 
 from hessmap.errors import InvalidInput, sentence
+from hessmap.linalg import full_precision
 from hessmap.measurement import Floats
 from hessmap.problem import Inputs, Problem, bytes_per_sample, take_rows
 from hessmap.progress import Progress
@@ -43,11 +44,12 @@ class ChainRisk:
         values = self.problem.l2 * points.square().sum(1)
         gradients = 2 * self.problem.l2 * points
         for inputs, targets, weights in self._parts(chosen):
-            if self.is_parallel:
-                risks, slopes = func.vmap(lambda flat: self._at(flat, inputs, targets, weights))(points)  # noqa: B023
-            else:
-                rows = [self._at(flat, inputs, targets, weights) for flat in points]
-                risks, slopes = (torch.stack(items) for items in zip(*rows, strict=True))
+            with full_precision(self.problem.device):
+                if self.is_parallel:
+                    risks, slopes = func.vmap(lambda flat: self._at(flat, inputs, targets, weights))(points)  # noqa: B023
+                else:
+                    rows = [self._at(flat, inputs, targets, weights) for flat in points]
+                    risks, slopes = (torch.stack(items) for items in zip(*rows, strict=True))
             values, gradients = values + risks, gradients + slopes
         return values.detach(), gradients.detach()
 
