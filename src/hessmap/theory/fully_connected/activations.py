@@ -292,5 +292,5 @@ def one_hidden_ranks(
     require(distinct, "units need different hyperplanes: inputs of rank 2, or 1 with a bias", f"got rank {rank}")
     require(outputs >= 1, "the loss must depend on an output", "got none that counts")
     reachable = reachable_parameters_upper_bound(widths, rank, biases, effective_output_dim=outputs)
-    functional = one_hidden_functional_rank([rank + first] * units, outputs)
+    functional = units * one_hidden_functional_rank([rank + first], outputs)  # all units alike
     return HessianRanks(reachable - units, functional, reachable - stationary)
