@@ -17,8 +17,6 @@ import pytest
 
 import hessmap
 
-# Packages whose docstrings are not complete yet. Remove a package once its test passes.
-PENDING = {"measurement"}
 PACKAGES = sorted(found.name for found in pkgutil.iter_modules(hessmap.__path__) if found.name != "__main__")
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Notes", "Note", "Example", "Examples", "References")
 _HEADER = re.compile(rf"^({'|'.join(SECTIONS)}):$")
@@ -116,14 +114,7 @@ def faults_of(package: str) -> list[str]:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_parameter_of_every_public_callable_is_documented(package: str) -> None:
     found = faults_of(package)
-    if package in PENDING:
-        assert found, f"{package} is complete: remove it from PENDING"
-        pytest.skip(f"{len(found)} gaps are left in {package}")
     assert found == [], "\n".join(found)
-
-
-def test_pending_packages_exist() -> None:
-    assert set(PACKAGES) >= PENDING
 
 
 def _complete(first: int, second: int = 2) -> int:

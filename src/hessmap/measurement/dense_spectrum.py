@@ -22,19 +22,30 @@ from hessmap.records import Provenance, Spectrum, provenance
 
 
 def spectrum(matrix: Matrix, vectors: bool = False, scale: float | None = None) -> Spectrum:
-    """The whole spectrum of a symmetric matrix or operator, with eigenvectors and their residuals if asked for.
+    """Compute all eigenvalues of a symmetric matrix or operator by LAPACK.
 
-    The driver is ``dsyevd``: tridiagonal form, then QL for values alone, divide and conquer with vectors. Values alone
-    are taken by torch's LAPACK, whose tridiagonal form is the faster one, the more so the larger the matrix. With
-    vectors it makes no difference.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator H of size n. An operator is made dense.
+        vectors: Whether eigenvectors and their residuals are computed. Defaults to False.
+        scale: Norm that ranks of the result are relative to. Default: ``scale`` of the operator if it has one, else
+            ||H||.
 
-    ``scale`` is the norm that ranks will be relative to; by default what the operator carries, else its own norm.
-    ``eigenvalue_error`` is n eps ||H||, the usual bound of the backward error, plus the asymmetry that was dropped and
-    n times the smallest number, to which entries near zero are known. The matrix of an operator in float32 is
-    decomposed in float64; eps is that of float32 then, and the notes say so.
+    Returns:
+        Spectrum: eigenvalues (descending), eigenvectors and residuals if requested, and ``eigenvalue_error``.
 
-    >>> spectrum(np.array([[0.0, 2.0], [2.0, 0.0]])).eigenvalues
-    array([ 2., -2.])
+    Raises:
+        InvalidInput: If the matrix is not square, symmetric, real, float64 and finite, or an argument is out of range.
+        TooLarge: If the matrices that LAPACK needs do not fit the free memory.
+
+    Notes:
+        The driver is ``dsyevd``: reduction to tridiagonal form, then QL for eigenvalues alone, divide and conquer with
+        eigenvectors. ``eigenvalue_error`` is n eps ||H||, the usual bound on the backward error, plus the norm of the
+        discarded antisymmetric part and n times the smallest subnormal number. The matrix of an operator in float32 is
+        decomposed in float64; eps is then that of float32, and a note of the provenance states it.
+
+    Example:
+        >>> spectrum(np.array([[0.0, 2.0], [2.0, 0.0]])).eigenvalues
+        array([ 2., -2.])
     """
     require(isinstance(vectors, bool), "vectors must be True or False", f"got {short_text(vectors)}")
     array, asymmetry = symmetric_array(matrix)
@@ -84,6 +95,7 @@ def whole_spectrum(matrix: Matrix | Spectrum, needed_by: str) -> Spectrum:
 def _eigenvalues(array: Floats) -> Floats:
     if not array.size:
         return np.zeros(0)
+    # The tridiagonal reduction of torch's LAPACK is faster than scipy's; with eigenvectors there is no difference.
     # torch reads neither reversed nor read-only arrays.
     given = torch.from_numpy(np.require(array, requirements=("C_CONTIGUOUS", "WRITEABLE")))
     return np.ascontiguousarray(torch.linalg.eigvalsh(given).numpy()[::-1])

@@ -126,28 +126,32 @@ def density_estimate(
     """Estimate the density of the eigenvalues, smoothed by a Gaussian, with a confidence band.
 
     Args:
-        matrix: Symmetric operator, tensor or array.
-        num_steps: Lanczos steps of each probe.
-        num_probes: Random vectors, two at least.
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator of size n.
+        num_steps: Lanczos steps of each probe. Defaults to 64.
+        num_probes: Random vectors, at least two. Defaults to 16.
         width: Standard deviation of the Gaussian. Default: the range of the spectrum over ``num_steps``, or its largest
             magnitude over ``num_steps`` where that range is rounding, as for a multiple of the identity.
-        method: "quadrature", "exact" (all eigenvalues, by one product a dimension and LAPACK), or "auto": exact where
-            that takes no more products than the quadrature and the matrix fits into ``memory_budget``.
+        method: "quadrature", "exact" (all eigenvalues, by one product per dimension and LAPACK), or "auto" (default):
+            exact where that takes no more products than the quadrature and the matrix fits ``memory_budget``.
         memory_budget: Bytes that may be held at once beside the operator. Lanczos keeps its vectors orthogonal where
-            they fit (``reorthogonalised``); else a probe holds three vectors, and probes run one after the other where
-            they do not fit together. Default: the budget of the operator's problem, at most 1 GiB.
-        seed: Seed of the probes.
+            they fit (``reorthogonalised``); otherwise a probe needs three vectors, and probes run one after the other
+            where they do not fit together. Default: the budget of the operator's problem, at most 1 GiB.
+        seed: Seed of the probes. Defaults to 0.
 
     Returns:
         DensityEstimate: Gauss rules of the probes, and density and band on a grid.
 
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, if it has size 0, if the range of its
+            eigenvalues overflows, or an argument is out of range. Sharded operators support "quadrature" only.
+
     Notes:
-        A probe z of random signs makes a Gauss rule of the measure sum (z . v_i)^2 / n at the eigenvalues: exact for
+        A probe z of random signs gives a Gauss rule of the measure sum (z . v_i)^2 / n at the eigenvalues: exact for
         polynomials of degree 2 num_steps - 1 (Ubaru, Chen & Saad 2017; Ghorbani, Krishnan & Xiao 2019). The band is
-        Student's over the probes, at each point by itself, with the standard error of ``form_error``. To it are added
-        the distance from the rules of one step less (the largest within a width) and what rounding may move the nodes
-        by: the probes of a diagonal matrix, or of a multiple of the identity, do not differ. It does not know what is
-        much narrower than the steps resolve.
+        Student's over the probes, pointwise, with the standard error of ``form_errors``. Two terms are added: the
+        distance from the rules of one step less (the largest within a width), and the effect of rounding on the nodes,
+        because the probes of a diagonal matrix, or of a multiple of the identity, do not differ. The band does not
+        cover structure much narrower than the steps resolve.
 
     Example:
         >>> found = density_estimate(np.diag([1.0, 1.0, 3.0]), num_probes=4)

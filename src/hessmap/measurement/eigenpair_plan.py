@@ -34,6 +34,11 @@ def default_block(matrix: Matrix, size: int, count: int) -> int:
 
     Returns:
         A width between 1 and ``size``.
+
+    Example:
+        >>> import numpy as np
+        >>> default_block(np.eye(50), 50, 2), default_block(np.eye(50), 50, 100)
+        (4, 16)
     """
     if isinstance(matrix, FromScipy | LinearOperator):
         widest = matrix.block_size
@@ -152,6 +157,14 @@ def budget_of(matrix: Matrix, given: float | None) -> int:
 
     Returns:
         The number of bytes.
+
+    Raises:
+        InvalidInput: If the given budget is not a number of at least one byte.
+
+    Example:
+        >>> import numpy as np
+        >>> budget_of(np.eye(2), 1e6)
+        1000000
     """
     if given is not None:
         return checked_budget(given, least=1)

@@ -341,24 +341,29 @@ def planned_eigenpairs(
     eigenvectors: bool = True,
     memory_budget: float | None = None,
 ) -> EigenpairPlan:
-    """Plan eigenpairs without a product: what ``top_eigenpairs`` or ``sharpness`` will hold, and its products.
+    """Plan eigenpairs without a product: the memory and the products of ``top_eigenpairs`` or ``sharpness``.
 
     Args:
-        matrix: Symmetric operator, tensor or array.
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator.
         count: Number of eigenpairs. Defaults to 1.
         which: As for ``top_eigenpairs``. Defaults to "largest".
-        tolerance: As for ``top_eigenpairs``.
-        block_size: As for ``top_eigenpairs``.
-        max_basis: As for ``top_eigenpairs``.
+        tolerance: As for ``top_eigenpairs``. Defaults to 1e-8, or 1e-5 for an operator in float32.
+        block_size: As for ``top_eigenpairs``. Default: chosen for the operator.
+        max_basis: As for ``top_eigenpairs``. Default: as many vectors as help and fit the budget.
         method: As for ``top_eigenpairs``. Defaults to "auto".
         eigenvectors: Whether eigenvectors are wanted. Defaults to True.
-        memory_budget: As for ``top_eigenpairs``.
+        memory_budget: As for ``top_eigenpairs``. Default: the budget of the operator's problem, else of its device.
 
     Returns:
         EigenpairPlan: The method, its bytes and its predicted number of products.
 
     Raises:
+        InvalidInput: If the operator is not square, an array is not symmetric, or an argument is out of range.
         TooLarge: If nothing fits the budget.
+
+    Example:
+        >>> planned_eigenpairs(np.eye(50), 2).method
+        'thick_restart'
     """
     product = measured_product(matrix)
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else tolerance
@@ -541,15 +546,31 @@ _EACH = 4  # steps between two looks at the residual
 def largest_ritz_value(
     matrix: Matrix, max_products: int = 24, *, tolerance: float = 1e-2, seed: int = 0
 ) -> SharpnessMeasurement:
-    """The largest Ritz value of a Krylov space, which is never above the largest eigenvalue.
+    """Compute the largest Ritz value of a Krylov space: a lower bound on the largest eigenvalue, from few products.
 
-    An eigenvalue lies within ``residual`` of it, as a last product, with its vector, shows; ``converged`` says whether
-    that is at most ``tolerance`` of its magnitude. Unlike ``sharpness`` it makes no random restart that would show a
-    larger one which the start missed.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator A.
+        max_products: Most products of the iteration, the one that verifies the residual included; the check of the
+            symmetry of an operator adds one, or a few where its rounding has to be measured. Defaults to 24.
+        tolerance: Residual, relative to the Ritz value, at which the iteration stops. Defaults to 1e-2.
+        seed: Seed of the random start. Defaults to 0.
 
-    >>> import numpy as np
-    >>> round(largest_ritz_value(np.diag([4.0, 1.0, -9.0])).value, 12)
-    4.0
+    Returns:
+        SharpnessMeasurement: The Ritz value, its residual, and ``converged``: whether the residual is within the
+        tolerance.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+
+    Notes:
+        Lanczos from one random start. An eigenvalue is within ``residual`` = ||A v - theta v|| of the Ritz value theta,
+        which a last product with the Ritz vector verifies (with ``max_products`` of 1 the residual is that of the
+        recurrence). Unlike ``sharpness`` it does not test whether the start missed a larger eigenvalue.
+
+    Example:
+        >>> import numpy as np
+        >>> round(largest_ritz_value(np.diag([4.0, 1.0, -9.0])).value, 12)
+        4.0
     """
     operator = ProbedOperator(matrix, seed)
     max_products = checked_count("max_products", max_products, 1)

@@ -45,16 +45,36 @@ def krylov_solve(
     max_products: int = 5000,
     seed: int = 0,
 ) -> ShiftedSolution:
-    """Solve (H + shift I) x = b for the columns of b together, definite or not.
+    """Solve (H + shift I) x = b from products with H, for all columns of b together; H + shift I may be indefinite.
 
-    The residual is made smallest over a block Krylov space with full orthogonalisation (block MINRES, all vectors
-    kept); when ``max_basis`` vectors are full it starts again from what is left. Residuals are those of products made
-    for it, not of the recurrence. A singular system has no answer: the smallest residual is returned, not converged.
-    Eigenvalues of H + shift I below 64 units of rounding of ||H|| + |shift| count as zeros: nothing is solved along
-    what a shift left of rounding alone. The default tolerance is 1e-8, and 1e-5 for an operator in float32.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator H of size n.
+        right_side: Vector b of n entries, or n x k columns.
+        shift: Finite number that is added to the diagonal. Defaults to 0.0.
+        tolerance: Bound on ||(H + shift I) x - b|| relative to ||b||, for every column. Defaults to 1e-8, or 1e-5 for
+            an operator in float32.
+        max_basis: Most vectors that are stored before a restart; at least 2 k are. Defaults to 200.
+        max_products: Number of products at which no further restart is made. Defaults to 5000.
+        seed: Seed in the provenance of a tensor or array; the iteration draws no random vectors. Defaults to 0.
 
-    >>> krylov_solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution.round(12)
-    array([1. , 0.5])
+    Returns:
+        ShiftedSolution: solution (of the shape of b), relative residuals, ``converged``, cost. For a singular system
+        without a solution it has the smallest residual found, and is not ``converged``.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, if b does not have n rows, if an
+            argument is out of range, or if the solution overflows or underflows.
+
+    Notes:
+        Block MINRES with a stored, fully orthogonalised basis: the residual is minimised over the block Krylov space
+        (Paige & Saunders 1975, for one vector). When the basis is full, the iteration restarts from the residual.
+        Residuals are those of products with the solution, not of the recurrence. Singular values of the projected H +
+        shift I below 64 units of rounding of ||H|| + |shift| count as zeros: nothing is solved along a direction where
+        the shift cancels H up to rounding.
+
+    Example:
+        >>> krylov_solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution.round(12)
+        array([1. , 0.5])
     """
     shift = checked_number("shift", shift)
     require(bool(np.isfinite(shift)), "shift must be finite", f"got {shift}")
@@ -161,22 +181,25 @@ def _scale(operator: ProbedOperator, shift: float) -> float:
 
 
 def solve(matrix: Matrix, right_side: Tensor | NDArray[Any], shift: float = 0.0) -> LinearSolution:
-    """Solve (H + shift I) x = right_side, for one right-hand side or for the columns of several.
-
-    Cholesky where the shifted matrix is positive definite, Bunch-Kaufman (L D L^T with pivots) where it is indefinite.
+    """Solve (H + shift I) x = b for one or several right-hand sides, by a dense factorisation.
 
     Args:
-        matrix: Symmetric operator, tensor or array H of size n.
-        right_side: Vector of n entries, or n x k columns.
-        shift: Finite number that is added to the diagonal.
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator H of size n. An operator is made dense.
+        right_side: Vector b of n entries, or n x k columns.
+        shift: Finite number that is added to the diagonal. Defaults to 0.0.
 
     Returns:
         LinearSolution: solution, method, backward error and reciprocal condition number.
 
     Raises:
-        InvalidInput: If H + shift I is singular to working precision: if the norm of its inverse is above
-            1 / (n eps (||H|| + |shift|)), the rounding of H and of the sum (1-norms; eps is that of float32 for H of an
-            operator in float32). A shift that cancels H leaves nothing but rounding, however well conditioned that is.
+        InvalidInput: If H + shift I is singular to working precision: if the norm of its inverse is above 1 / (n eps
+            (||H|| + |shift|)), the rounding of H and of the sum (1-norms; eps is that of float32 for H of an operator
+            in float32). A shift that cancels H leaves only rounding, however well conditioned that is. Also if H is not
+            square, symmetric and finite, or an argument has the wrong shape.
+
+    Notes:
+        Cholesky where the shifted matrix is positive definite, Bunch-Kaufman (L D L^T with pivots) where it is
+        indefinite.
 
     Example:
         >>> solve(np.diag([1.0, 3.0]), np.array([2.0, 2.0]), shift=1.0).solution

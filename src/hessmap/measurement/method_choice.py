@@ -31,12 +31,29 @@ def auto_spectrum(
     say: Callable[[str], object] = print,
     seed: int = 0,
 ) -> Spectrum | EigenpairsMeasurement | DensityEstimate:
-    """The spectrum as far as the size allows: all eigenvalues where the matrix fits, else the ``count`` largest in
-    magnitude if a count is asked for, else a density. ``say`` gets the choice, its bytes and seconds, before it starts.
+    """Compute as much of the spectrum as the size of the operator allows.
 
-    >>> import numpy as np
-    >>> auto_spectrum(np.diag([3.0, 1.0, 0.0]), say=lambda text: None).eigenvalues
-    array([3., 1., 0.])
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator.
+        count: Number of eigenpairs, largest in magnitude, that "lanczos" computes. Default: None, a density instead.
+        method: "dense" (all eigenvalues), "lanczos" (``count`` eigenpairs), "quadrature" (density of the eigenvalues),
+            or "auto" (default): chosen by ``choose_method``.
+        say: Function that receives one line of text before the work starts: the choice, its reason, predicted bytes and
+            seconds. Defaults to print.
+        seed: Seed of the random vectors. Defaults to 0.
+
+    Returns:
+        Spectrum, EigenpairsMeasurement or DensityEstimate, for "dense", "lanczos" and "quadrature".
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, if it has size 0, if "lanczos" is
+            requested without a count, or an argument is out of range.
+        TooLarge: If the requested method does not fit the free memory.
+
+    Example:
+        >>> import numpy as np
+        >>> auto_spectrum(np.diag([3.0, 1.0, 0.0]), say=lambda text: None).eigenvalues
+        array([3., 1., 0.])
     """
     require(callable(say), "say must be a function of one text", f"got {type(say).__name__}")
     choice = choose_method(matrix, count=count, method=method, seed=seed)
@@ -54,11 +71,30 @@ def auto_spectrum(
 def choose_method(
     matrix: Matrix, *, count: int | None = None, method: SpectrumMethod = "auto", seed: int = 0
 ) -> MethodChoice:
-    """Which way, and what it will take, from one timed product with a block of vectors.
+    """Choose how the spectrum of an operator is computed, and predict the cost.
 
-    >>> import numpy as np
-    >>> choose_method(np.eye(5)).method
-    'dense'
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator of size n.
+        count: Number of eigenpairs that are wanted. Default: None, all eigenvalues or a density.
+        method: "dense", "lanczos", "quadrature", or "auto" (default): see the notes.
+        seed: Seed of the random vectors. Defaults to 0.
+
+    Returns:
+        MethodChoice: method, reason, and predicted bytes, seconds and products.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, if it has size 0, if "lanczos" is
+            requested without a count, or an argument is out of range.
+
+    Notes:
+        "auto" depends on sizes alone: "dense" up to n = 6000 where 32 n^2 bytes are free, else "lanczos" if a count is
+        given, else "quadrature" with 16 probes of 64 steps. Seconds are extrapolated from one timed product with a
+        block of vectors and do not influence the choice.
+
+    Example:
+        >>> import numpy as np
+        >>> choose_method(np.eye(5)).method
+        'dense'
     """
     require_name("method", method, get_args(SpectrumMethod))
     operator = ProbedOperator(matrix, seed)

@@ -20,13 +20,25 @@ _ORTHONORMALITY_TOLERANCE = 1e-8
 
 
 def subspace_overlap(first: Basis, second: Basis) -> SubspaceOverlap:
-    """||U^T V||_F^2 / k for orthonormal bases U and V of k columns: the mean squared cosine of the canonical angles.
+    """Overlap of two subspaces: the mean squared cosine of their principal angles.
 
-    Definition 2.1 of Wu et al. (2022, "Dissecting Hessian"). Columns that are not orthonormal are refused: the
-    formula would give a number that is no overlap. Random subspaces of R^n overlap by k / n on average.
+    Args:
+        first: Orthonormal basis U as the columns of a tensor or array of shape (n, k).
+        second: Orthonormal basis V of the same shape.
 
-    >>> subspace_overlap(np.eye(3)[:, :2], np.eye(3)[:, 1:]).value
-    0.5
+    Returns:
+        SubspaceOverlap: ``value`` = ||U^T V||_F^2 / k, and ``chance`` = k / n, the mean for random subspaces.
+
+    Raises:
+        InvalidInput: If the shapes differ, there are no columns, or the columns are not orthonormal to 1e-8: the
+            formula is an overlap for orthonormal bases only.
+
+    Notes:
+        Definition 2.1 of Wu et al. (2022, "Dissecting Hessian").
+
+    Example:
+        >>> subspace_overlap(np.eye(3)[:, :2], np.eye(3)[:, 1:]).value
+        0.5
     """
     left, right, error = _bases(first, second)
     size, num_vectors = left.shape
@@ -40,10 +52,24 @@ def subspace_overlap(first: Basis, second: Basis) -> SubspaceOverlap:
 
 
 def overlap_curve(first: Basis, second: Basis) -> OverlapCurve:
-    """||U_k^T V_k||_F^2 / k for k = 1, 2, .., U_k and V_k the first k columns of orthonormal bases.
+    """Overlaps of the leading parts of two bases, for every number of leading vectors.
 
-    >>> overlap_curve(np.eye(3)[:, :2], np.eye(3)[:, [1, 0]]).values
-    array([0., 1.])
+    Args:
+        first: Orthonormal basis U as the columns of a tensor or array of shape (n, k).
+        second: Orthonormal basis V of the same shape.
+
+    Returns:
+        OverlapCurve: ``values`` = ||U_j^T V_j||_F^2 / j for j = 1, .., k, where U_j and V_j are the first j columns.
+
+    Raises:
+        InvalidInput: If the shapes differ, there are no columns, or the columns are not orthonormal to 1e-8.
+
+    Notes:
+        Definition 2.1 of Wu et al. (2022, "Dissecting Hessian"), as for ``subspace_overlap``.
+
+    Example:
+        >>> overlap_curve(np.eye(3)[:, :2], np.eye(3)[:, [1, 0]]).values
+        array([0., 1.])
     """
     left, right, error = _bases(first, second)
     size, num_vectors = left.shape
@@ -77,10 +103,25 @@ def overlap_of_models(bases: Iterable[Basis]) -> OverlapSummary:
 
 
 def gradient_overlap(gradient: Basis, eigenvectors: Basis | EigenpairsMeasurement) -> GradientOverlap:
-    """||V^T g||^2 / ||g||^2 for orthonormal columns V (Gur-Ari, Roberts & Dyer 2018); 0 for a gradient of zero.
+    """Fraction of the squared norm of a gradient in the span of eigenvectors.
 
-    >>> gradient_overlap(np.array([3.0, 4.0]), np.array([[1.0], [0.0]])).value
-    0.36
+    Args:
+        gradient: Vector g of n entries.
+        eigenvectors: Orthonormal columns V, of shape (n, k), or eigenpairs that have eigenvectors.
+
+    Returns:
+        GradientOverlap: ``value`` = ||V^T g||^2 / ||g||^2, 0 for a zero gradient, and ``chance`` = k / n, the mean for
+        random subspaces.
+
+    Raises:
+        InvalidInput: If there are no eigenvectors, the sizes differ, or the columns are not orthonormal to 1e-8.
+
+    Notes:
+        Gur-Ari, Roberts & Dyer (2018, "Gradient descent happens in a tiny subspace").
+
+    Example:
+        >>> gradient_overlap(np.array([3.0, 4.0]), np.array([[1.0], [0.0]])).value
+        0.36
     """
     given = eigenvectors.eigenvectors if isinstance(eigenvectors, EigenpairsMeasurement) else eigenvectors
     require(given is not None, "an overlap needs eigenvectors", "there are none")

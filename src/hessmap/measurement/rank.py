@@ -181,25 +181,40 @@ GREY_BELOW, CLEAR_GAP = 10.0, 1e3
 def numerical_rank(
     matrix: Matrix | Spectrum, scale: float | None = None, relative_tolerance: float | None = None
 ) -> RankMeasurement:
-    """How many singular values exceed ``relative_tolerance * scale``.
+    """Count the singular values above a threshold, with the gap that decides whether the count can be trusted.
 
-    ``scale`` is by default what the operator or Spectrum carries (for the three Hessians of a Problem the norm of the
-    loss Hessian: the functional Hessian of a trained network is small, and its own norm would lift noise above the
-    cut), else the matrix's own spectral norm. The default tolerance is max(1e-12, n eps): for linear networks of a
-    few thousand parameters the kept values were above 2e-9 and the dropped ones below 5e-16 of that scale, and 1e-12
-    is the middle of the two; from n = 4504 on the bound of the rounding error, n eps, is larger. Where the entries are
-    float32 it is max(1e-5, n eps) with the eps of float32.
+    Args:
+        matrix: Operator, tensor or array, or a complete Spectrum, which is not decomposed again. Arrays that are not
+            symmetric (data matrices) are decomposed by their singular values.
+        scale: Norm that the threshold is relative to. Default: ``scale`` of the operator or Spectrum if it has one,
+            else the spectral norm of the matrix.
+        relative_tolerance: The threshold is ``relative_tolerance * scale``. Default: max(1e-12, n eps), or max(1e-5, n
+            eps) with the eps of float32 where the entries are float32.
 
-    ``gap`` is smallest_kept / largest_dropped; inf if nothing is kept, or nothing but exact zeros is dropped. The rank
-    is ``decidable`` when every dropped singular value is below a tenth of the threshold, the gap is at least 1000, and
-    the kept ones exceed the error bound of the singular values, so that none of them can be zero.
+    Returns:
+        RankMeasurement: ``value``, threshold, ``smallest_kept``, ``largest_dropped``, ``gap`` and ``decidable``.
 
-    Operators of 1,000 parameters and more are made smaller where their parameter tensors allow it
-    (``spectra_by_blocks``); ``largest_dropped`` is then at least the bound of what that took for zeros. A Spectrum is
-    used as it is. Arrays that are not symmetric (data matrices) go through their singular values.
+    Raises:
+        InvalidInput: If the matrix is not real, float64 and finite, if the Spectrum is not complete, or an argument is
+            out of range.
+        TooLarge: If the dense matrix does not fit the free memory.
 
-    >>> numerical_rank(np.diag([3.0, 1.0, 1e-17])).value
-    2
+    Notes:
+        For the three Hessians of a Problem ``scale`` is the norm of the loss Hessian: the functional Hessian of a
+        trained network is small, and relative to its own norm its rounding errors would exceed the threshold. For
+        linear networks of a few thousand parameters the kept values were above 2e-9 and the dropped ones below 5e-16 of
+        that scale; 1e-12 is between the two. From n = 4504 on, the bound n eps on the rounding error is larger.
+
+        ``gap`` is smallest_kept / largest_dropped; inf if nothing is kept, or only exact zeros are dropped. The rank is
+        ``decidable`` when every dropped singular value is at most a tenth of the threshold, the gap is at least 1000,
+        and the kept ones exceed the error bound of the singular values, so that none of them can be zero.
+
+        Operators of 1,000 parameters and more are compressed where their parameter tensors allow it
+        (``spectra_by_blocks``); ``largest_dropped`` is then at least the bound on what the compression discarded.
+
+    Example:
+        >>> numerical_rank(np.diag([3.0, 1.0, 1e-17])).value
+        2
     """
     found = _of_spectrum(matrix) if isinstance(matrix, Spectrum) else _of_matrix(matrix)
     own = float(found.values.max(initial=0.0))

@@ -30,17 +30,31 @@ from hessmap.records import DensityEstimate, EffectiveDimension, ReconstructionE
 
 
 def effective_dimension(matrix: Matrix | Spectrum, epsilon: float) -> EffectiveDimension:
-    """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, and their nuclear-to-spectral ratio.
+    """Compute the effective dimension: the sum of h / (h + epsilon) over the magnitudes h of all eigenvalues.
 
-    For a positive semi-definite matrix this is the number of well-determined parameters of Gull (1989) and MacKay
-    (1992, "A practical Bayesian framework for backpropagation networks"), epsilon being the precision of the prior;
-    it tends to the rank as epsilon goes to 0. For an indefinite matrix, h / (h + epsilon) of the signed eigenvalue has
-    a pole at -epsilon and counts nothing, so magnitudes are summed and ``num_negative`` says how many were negative.
+    Args:
+        matrix: Symmetric operator, tensor or array, or a complete Spectrum, which is not decomposed again.
+        epsilon: Positive number: the precision of the prior.
 
-    The error bound uses |a / (a + eps) - b / (b + eps)| <= |a - b| / (a + eps) for a, b >= 0.
+    Returns:
+        EffectiveDimension: ``value``, its error bound, the nuclear norm over the spectral norm, and ``num_negative``,
+        the number of negative eigenvalues.
 
-    >>> effective_dimension(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value
-    1.25
+    Raises:
+        InvalidInput: If epsilon is not positive and finite, the matrix is not symmetric, real, float64 and finite, or
+            the Spectrum is not complete.
+        TooLarge: If the dense matrix does not fit the free memory.
+
+    Notes:
+        For a positive semi-definite matrix this is the number of well-determined parameters of Gull (1989) and MacKay
+        (1992, "A practical Bayesian framework for backpropagation networks"); it tends to the rank as epsilon goes to
+        0. For an indefinite matrix, h / (h + epsilon) of the signed eigenvalue has a pole at -epsilon and is not a
+        count, so magnitudes are summed. The error bound uses |a / (a + eps) - b / (b + eps)| <= |a - b| / (a + eps) for
+        a, b >= 0.
+
+    Example:
+        >>> effective_dimension(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value
+        1.25
     """
     epsilon = checked_number("epsilon", epsilon)
     require(0 < epsilon < np.inf, "epsilon must be positive and finite", f"got {epsilon}")
@@ -58,14 +72,28 @@ def effective_dimension(matrix: Matrix | Spectrum, epsilon: float) -> EffectiveD
 
 
 def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None = None) -> ReconstructionErrors:
-    """Relative Frobenius error of the best approximation of each rank (Singh, Bachmann & Hofmann 2021, figure 7).
+    """Compute the relative Frobenius error of the best approximation of each rank.
 
-    By Eckart and Young the best approximation of rank k keeps the k eigenvalues of largest magnitude, so the error is
-    the root of the sum of the squares of the others over that of all: no eigenvector is needed. ``ranks`` is by
-    default 0, 1, .., n. A zero matrix is kept without error by any rank.
+    Args:
+        matrix: Symmetric operator, tensor or array, or a complete Spectrum, which is not decomposed again.
+        ranks: Ranks between 0 and the size n. Default: 0, 1, .., n.
 
-    >>> reconstruction_error(np.diag([4.0, -3.0]), ranks=[0, 1, 2]).errors
-    array([1. , 0.6, 0. ])
+    Returns:
+        ReconstructionErrors: ranks, errors, and ``noise_floor``, the part of an error that rounding may account for.
+
+    Raises:
+        InvalidInput: If a rank is out of range, the matrix is not symmetric, real, float64 and finite, or the Spectrum
+            is not complete.
+        TooLarge: If the dense matrix does not fit the free memory.
+
+    Notes:
+        By Eckart and Young the best approximation of rank k keeps the k eigenvalues of largest magnitude, so the
+        squared error is the sum of the squares of the others over that of all; eigenvectors are not needed (Singh,
+        Bachmann & Hofmann 2021, figure 7). The errors of a zero matrix are 0.
+
+    Example:
+        >>> reconstruction_error(np.diag([4.0, -3.0]), ranks=[0, 1, 2]).errors
+        array([1. , 0.6, 0. ])
     """
     found = whole_spectrum(matrix, "a reconstruction error")
     size = len(found.eigenvalues)
@@ -119,19 +147,39 @@ def log_determinant_estimate(
     memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
-    """log det(H + shift I) = tr log(H + shift I), which must be positive definite.
+    """Estimate log det(H + shift I) = tr log(H + shift I) of a positive definite H + shift I.
 
-    A node at or below -shift shows that it is not, or that rounding hides it. ``method_error`` is the distance from
-    the rule of half the steps, and what the rounding of the products may change: with a shift far below the spectrum
-    the logarithm is steep, and more steps are needed.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator H, or a DensityEstimate, which is used without
+            further products; ``shift`` is then the only other argument with an effect.
+        shift: Finite number of at least 0 that is added to the diagonal.
+        relative_error: Target for the standard error, relative to the value. Defaults to 0.01.
+        method: "quadrature" (stochastic Lanczos quadrature), "exact" (all eigenvalues, by one product per dimension and
+            LAPACK), or "auto" (default): exact where that takes no more products than the probes and the matrix fits
+            ``memory_budget``.
+        num_steps: Lanczos steps of each probe. Defaults to 64.
+        max_products: Number of products beyond which no probe is added to the first 8. When they are used up,
+            ``reached`` is False if the target is missed. Defaults to 8192.
+        memory_budget: Bytes that may be held at once beside the operator. Default: the budget of the operator's
+            problem, at most 1 GiB.
+        seed: Seed of the probes. Defaults to 0.
 
-    ``method`` "quadrature" is stochastic Lanczos quadrature, by 8 probes of ``num_steps`` steps and more until the
-    standard error asked for; "exact" takes all eigenvalues, by one product a dimension and LAPACK. "auto" is exact
-    where that takes no more products than the probes, and where the matrix fits into ``memory_budget``; the record then
-    has a standard error of 0.
+    Returns:
+        SpectralEstimate: value, standard error (0 if exact), ``method_error``, confidence interval, ``reached``, cost.
 
-    >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
-    True
+    Raises:
+        InvalidInput: If an eigenvalue or a node of the quadrature is at or below -shift, with the shift that is
+            required, if the operator is not square, symmetric, linear and finite, or an argument is out of range.
+
+    Notes:
+        Probes of random signs give Gauss rules of the spectral measure, whose mean over the function log(h + shift) is
+        summed (Ubaru, Chen & Saad 2017). 8 probes are made, then more until the target is met. ``method_error`` is the
+        distance from the rules of half the steps plus the effect of rounding in the products: with a shift far below
+        the spectrum the logarithm is steep, and more steps are needed.
+
+    Example:
+        >>> round(log_determinant_estimate(np.diag([1.0, 3.0]), shift=1.0).value, 12) == round(float(np.log(8)), 12)
+        True
     """
     shift = checked_number("shift", shift)
     require(0 <= shift < np.inf, "shift must be finite and not negative", f"got {shift}")
@@ -160,14 +208,34 @@ def effective_dimension_estimate(
     memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
-    """The sum of h / (h + epsilon) over the magnitudes h of the eigenvalues, as ``effective_dimension`` has it.
+    """Estimate the effective dimension, the sum of h / (h + epsilon) over the magnitudes h of the eigenvalues.
 
-    ``method_error`` is the distance from the rule of half the steps, and what the rounding of the products may change:
-    with an epsilon below it nobody knows which eigenvalues are zero. ``method`` is that of
-    ``log_determinant_estimate``.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator, or a DensityEstimate, which is used without
+            further products; ``epsilon`` is then the only other argument with an effect.
+        epsilon: Positive number, as for ``effective_dimension``.
+        relative_error: Target for the standard error, relative to the value. Defaults to 0.01.
+        method: "quadrature", "exact" or "auto" (default), as for ``log_determinant_estimate``.
+        num_steps: Lanczos steps of each probe. Defaults to 64.
+        max_products: Number of products beyond which no probe is added to the first 8. Defaults to 8192.
+        memory_budget: Bytes that may be held at once beside the operator. Default: the budget of the operator's
+            problem, at most 1 GiB.
+        seed: Seed of the probes. Defaults to 0.
 
-    >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
-    1.25
+    Returns:
+        SpectralEstimate: value, standard error (0 if exact), ``method_error``, confidence interval, ``reached``, cost.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+
+    Notes:
+        Stochastic Lanczos quadrature, as for ``log_determinant_estimate``. ``method_error`` is the distance from the
+        rules of half the steps plus the effect of rounding in the products: it is large where epsilon is below that
+        rounding, which hides whether an eigenvalue is zero.
+
+    Example:
+        >>> round(effective_dimension_estimate(np.diag([3.0, 1.0, 0.0]), epsilon=1.0).value, 12)
+        1.25
     """
     epsilon = checked_number("epsilon", epsilon)
     require(0 < epsilon < np.inf, "epsilon must be positive and finite", f"got {epsilon}")
@@ -192,16 +260,37 @@ def rank_estimate(
     memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
-    """How many eigenvalues exceed ``relative_tolerance * scale`` in magnitude; ``scale`` is that of the operator,
-    else the largest node.
+    """Estimate how many eigenvalues exceed a threshold in magnitude.
 
-    What a Gauss rule says of a measure up to a point is right to within the weights of the nodes on both sides of it
-    (Chebyshev, Markov & Stieltjes): those make ``method_error``, with nodes that the rounding of the products may carry
-    over the cut. It is wide where eigenvalues crowd around the cut. ``method`` is that of
-    ``log_determinant_estimate``.
+    Args:
+        matrix: Symmetric operator, tensor, array or scipy LinearOperator, or a DensityEstimate, which is used without
+            further products; ``relative_tolerance`` and ``scale`` are then the only other arguments with an effect.
+        relative_tolerance: The threshold is ``relative_tolerance * scale``. Defaults to 1e-6.
+        scale: Norm that the threshold is relative to. Default: ``scale`` of the operator if it has one, else the
+            largest magnitude of a node of the quadrature.
+        relative_error: Target for the standard error, relative to the value. Defaults to 0.01.
+        method: "quadrature", "exact" or "auto" (default), as for ``log_determinant_estimate``.
+        num_steps: Lanczos steps of each probe. Defaults to 64.
+        max_products: Number of products beyond which no probe is added to the first 8. Defaults to 8192.
+        memory_budget: Bytes that may be held at once beside the operator. Default: the budget of the operator's
+            problem, at most 1 GiB.
+        seed: Seed of the probes. Defaults to 0.
 
-    >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
-    2.0
+    Returns:
+        SpectralEstimate: value, standard error (0 if exact), ``method_error``, confidence interval, ``reached``, cost.
+
+    Raises:
+        InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+
+    Notes:
+        Stochastic Lanczos quadrature, as for ``log_determinant_estimate``. A Gauss rule gives the measure up to a point
+        to within the weights of the nodes on both sides of it (Chebyshev, Markov & Stieltjes). These weights, and those
+        of nodes that rounding may move across the threshold, are the ``method_error``: it is large where many
+        eigenvalues are near the threshold.
+
+    Example:
+        >>> rank_estimate(np.diag([3.0, 1.0, 0.0, 0.0])).value
+        2.0
     """
     relative_tolerance = checked_number("relative_tolerance", relative_tolerance)
     require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
@@ -342,14 +431,24 @@ def _record(quantity: str, density: DensityEstimate, sums: Sums, target: ErrorTa
 
 
 def negative_share(found: DensityEstimate) -> SpectralEstimate:
-    """The sum of |h| over h < 0 over that of all |h|, by the Gauss rules of random probes or by all eigenvalues.
+    """Fraction of the sum of all |h| that negative eigenvalues h contribute.
 
-    Of a ratio of two means over probes the error is that of (negative - ratio * all) over the mean of all;
-    ``method_error`` is the distance from the rules of half the steps. A zero matrix has no negative share.
+    Args:
+        found: Density of the eigenvalues, by quadrature or exact.
 
-    >>> from hessmap.measurement import density_estimate
-    >>> round(negative_share(density_estimate(np.diag([3.0, 0.5, -0.5]), num_probes=4)).value, 12)
-    0.125
+    Returns:
+        SpectralEstimate: value between 0 and 1 (0 for a zero matrix), standard error, ``method_error``, confidence
+        interval.
+
+    Notes:
+        The value is a ratio of two means over the Gauss rules of the probes; its standard error is that of (negative -
+        ratio * all) over the mean of all (the delta method). ``method_error`` is the distance from the rules of half
+        the steps.
+
+    Example:
+        >>> from hessmap.measurement import density_estimate
+        >>> round(negative_share(density_estimate(np.diag([3.0, 0.5, -0.5]), num_probes=4)).value, 12)
+        0.125
     """
     negative, whole = _sums(found.nodes, found.weights)
     value = _share(float(negative.mean()), float(whole.mean()))
