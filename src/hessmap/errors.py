@@ -158,7 +158,7 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> UnknownName:
         >>> str(unknown_name("loss", "sqared", ["squared", "log_cosh"]))
         "loss must be one of squared, log_cosh; got 'sqared'. Did you mean 'squared'?"
         >>> str(unknown_name("case", "c9z", [f"c{number}" for number in range(88)]))
-        "case must be one of 88 names; got 'c9z'. Did you mean 'c9' or 'c89'?"
+        "case must be one of 88 names; got 'c9z'. Did you mean 'c9' or 'c79'?"
     """
     names = list(known)
     near = difflib.get_close_matches(str(given), names, n=2, cutoff=0.5)

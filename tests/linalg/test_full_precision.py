@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.linalg import full_precision
+from patience import PATIENCE
 
 DEVICE = torch.device("cuda")  # the settings exist without the device
 HAS_PRECISIONS = hasattr(torch._C, "_get_fp32_precision_getter")
@@ -93,11 +94,11 @@ def test_a_thread_that_ends_first_does_not_switch_it_on_for_another(rounded: tup
     def first() -> None:
         with full_precision(DEVICE):
             entered.set()
-            may_end.wait(60)
+            may_end.wait(PATIENCE)
 
     thread = threading.Thread(target=first)
     thread.start()
-    entered.wait(60)
+    entered.wait(PATIENCE)
     with full_precision(DEVICE):
         may_end.set()
         thread.join()

@@ -30,7 +30,7 @@ def test_prediction_shows_every_rank_with_its_kind_and_source() -> None:
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_prediction_says_when_a_rank_is_no_theorem(bias: bool) -> None:
-    prediction = predict_ranks(FullyConnected((8, 6, 4), bias=bias, activation="relu"))
+    prediction = predict_ranks(FullyConnected((8, 6, 5, 4), bias=bias, activation="relu"))
     text = printed(prediction_view(prediction))
     assert "numerical" in text
     assert "exact" not in text.split("Sources")[0]

@@ -225,7 +225,7 @@ def singular_value_upper_bound(cost: float, num_layers: int, index: int = 2) -> 
     Example:
         Two equal singular values of four layers meet the bound.
 
-        >>> singular_value_upper_bound(linear_representation_cost([[2.0, 0.0], [0.0, 2.0]], 4), 4)
+        >>> round(singular_value_upper_bound(linear_representation_cost([[2.0, 0.0], [0.0, 2.0]], 4), 4), 12)
         2.0
     """
     require(num_layers >= 1, "num_layers must be at least 1", f"got {num_layers}")
