@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 import hessmap as hm
-from hessmap.errors import InvalidInput, MissingExtra
+from hessmap.errors import InvalidInput, MissingExtra, UnsupportedNetwork
 from hessmap.layers import KroneckerCurvature
+from hessmap.layers.kfac import CurvatureKind, FisherKind
 
 DOUBLE = torch.float64
 
@@ -571,3 +573,70 @@ def test_all_kinds_of_layers_have_the_second_moments_of_the_exact_matrix(name: s
         assert (
             float((block.values.flatten() - (basis.T @ own @ basis).diagonal()).abs().max() / own.abs().max()) < 1e-12
         )
+
+
+class HandWrittenTanh(torch.autograd.Function):
+    """Right once; its second derivative misses what the backward pass depends on."""
+
+    @staticmethod
+    def forward(ctx, given: Tensor) -> Tensor:
+        outputs = torch.tanh(given)
+        ctx.save_for_backward(outputs.detach())
+        return outputs
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor) -> Tensor:
+        (outputs,) = ctx.saved_tensors
+        return gradient * (1 - outputs.detach().square())
+
+
+class WithActivation(nn.Module):
+    def __init__(self, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(7)
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+        self.activation = activation
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.last(self.activation(self.first(inputs)))
+        return found
+
+
+def problem_with(activation: Callable[[Tensor], Tensor], dtype: torch.dtype = DOUBLE) -> hm.Problem:
+    _, inputs, targets = mlp()
+    return hm.Problem(WithActivation(activation).to(dtype), "cross_entropy", inputs.to(dtype), targets, dtype=dtype)
+
+
+class TanhDifferentiableOnce(HandWrittenTanh):
+    backward = staticmethod(once_differentiable(HandWrittenTanh.backward))
+
+
+@pytest.mark.parametrize("fisher", ["exact", "sampled", "empirical"])
+@pytest.mark.parametrize("activation", [HandWrittenTanh, TanhDifferentiableOnce])
+def test_first_derivatives_are_enough(activation: type[torch.autograd.Function], fisher: FisherKind) -> None:
+    """A model whose second derivatives are wrong or absent has the K-FAC of the same function, and no Hessian."""
+    problem = problem_with(activation.apply)
+    found = hm.kronecker_curvature(problem, "kfac", fisher=fisher).to_dense()
+    expected = hm.kronecker_curvature(problem_with(torch.tanh), "kfac", fisher=fisher).to_dense()
+    assert relative(found, expected) < 1e-13
+    with pytest.raises(UnsupportedNetwork, match="second derivatives must be|differentiate the model"):
+        hm.loss_hessian(problem) @ torch.ones(problem.num_parameters, dtype=DOUBLE)
+
+
+@pytest.mark.parametrize("dtype", [DOUBLE, torch.float32])
+def test_values_that_the_model_hides_from_autograd_are_noted(dtype: torch.dtype) -> None:
+    hiding = problem_with(lambda given: given * given.detach(), dtype)
+    hm.kronecker_curvature(hiding)
+    assert any("gradients are not those of the outputs" in note for note in hiding.notes)
+    honest = problem_with(lambda given: given * given, dtype)
+    hm.kronecker_curvature(honest)
+    assert not any("gradients are not those of the outputs" in note for note in honest.notes)
+
+
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "best"])
+@pytest.mark.parametrize("name", list(CASES))
+def test_the_size_of_a_batch_changes_nothing(name: str, kind: CurvatureKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = hm.kronecker_curvature(problem_of(name), kind).to_dense()
+    monkeypatch.setattr("hessmap.layers.kfac._BATCH_BYTES", 1)
+    monkeypatch.setattr("hessmap.layers.kfac._ROWS_AT_ONCE", 2)
+    assert relative(hm.kronecker_curvature(problem_of(name), kind).to_dense(), whole) < 1e-10

@@ -41,10 +41,17 @@ from hessmap.hessians import (
 from hessmap.layers.comparison import best_kronecker_product
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
-from hessmap.layers.layer import find_layer, layer_names, name_of_layer
+from hessmap.layers.layer import find_layer, layer_names, name_of_layer, plain_weights
 from hessmap.linalg import Layout, Processes, SymmetricOperator, require_memory, rows_that_fit, to_host
 from hessmap.losses import output_roots, require_parts
-from hessmap.problem import Batch, Problem, recording_of, require_problem, vjp_rows
+from hessmap.problem import (
+    Batch,
+    Problem,
+    recording_of,
+    require_problem,
+    require_true_derivatives,
+    vjp_rows,
+)
 from hessmap.records import register_reader, save_archive
 
 CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block", "full"]
@@ -53,6 +60,7 @@ Sharing = Literal["expand", "reduce"]
 
 _MOST_OUTPUTS = 100  # up to which all columns of the loss Hessian's root are propagated by default
 _BATCH_BYTES = 2**26  # of output gradients and per-sample rows held at once
+_ROWS_AT_ONCE = 16  # columns of the loss Hessian's root that are propagated together
 _MAX_STEPS = 200  # power iterations of the nearest Kronecker product
 
 
@@ -546,9 +554,9 @@ class _Rows:
                         features = features.mean(1, keepdim=True)
                     shares = (weights / features.shape[1]).sqrt().to(features.dtype)
                     scaled = (features * shares[:, None, None]).flatten(0, 1)
-                    inputs += scaled.T @ scaled  # of one matrix with itself: symmetric
-                flat = rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)
-                outputs += flat.flatten(0, 1).T @ flat.flatten(0, 1)
+                    inputs.addmm_(scaled.T, scaled)  # in place: a product of its own is as large as the factor
+                flat = (rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)).flatten(0, 1)
+                outputs.addmm_(flat.T, flat)
         if self.processes.count == 1:
             return sums
         own = torch.tensor([self.share * total], dtype=torch.float64)
@@ -640,16 +648,18 @@ class _Rows:
         problem = self.problem
         generator = torch.Generator().manual_seed(self.seed)
         uses = [recording_of(problem).uses[number] for number in self.uses]
-        each = problem.dtype.itemsize * sum(
-            use.num_positions * (use.num_outputs + use.num_inputs) + use.input_size for use in uses
-        )
-        ranks = problem.output_dim if self.fisher == "exact" else 1
-        for batch in problem.batches(max(1, _BATCH_BYTES // (each * min(ranks, 16)))):
+        ranks = min(problem.output_dim, _ROWS_AT_ONCE) if self.fisher == "exact" else 1
+        gradients = sum(use.num_positions * use.num_outputs for use in uses)
+        patches = [use.num_positions * use.num_inputs for use in uses]  # of one layer at a time
+        entering = sum(use.input_size for use in uses)
+        held = ranks * gradients + entering + 2 * max(patches)
+        each = problem.dtype.itemsize * (gradients + entering + sum(patches))
+        for batch in problem.batches(max(1, _BATCH_BYTES // (problem.dtype.itemsize * held))):
             graph = layer_graph(problem, batch, vectorised=each * len(batch[1]) <= 2**18, uses=self.uses)
             assert graph is not None
             roots = self._roots(graph.outputs.detach(), batch, generator)
-            for start in range(0, roots.shape[1], 16):
-                given = [roots[:, start : start + 16].transpose(0, 1)]
+            for start in range(0, roots.shape[1], _ROWS_AT_ONCE):
+                given = [roots[:, start : start + _ROWS_AT_ONCE].transpose(0, 1)]
                 found = vjp_rows([graph.outputs], graph.places, given, graph.vectorised, problem=problem)
                 rows = [use.by_output(own) for use, own in zip(graph.uses, found, strict=True)]
                 yield _LayerRows(list(zip(graph.uses, rows, strict=True)), batch[2], start == 0)
@@ -747,9 +757,8 @@ def _dense_block(names: tuple[str, ...], entries: Tensor, matrix: Tensor) -> Cur
 
 def _factored_uses(problem: Problem) -> tuple[int, ...]:
     """Numbers of the uses that have Kronecker factors: one linear map or ungrouped convolution per weight."""
-    recording = recording_of(problem)
-    plain = {find_layer(problem, name).weight for name in layer_names(problem) if find_layer(problem, name).is_plain}
-    numbers = []
+    require_true_derivatives(problem, order=1)
+    recording, plain, numbers = recording_of(problem), plain_weights(problem), []
     for number, use in enumerate(recording.uses):
         is_whole = use.weight is not None and use.weight.name in plain and use.kind in ("linear", "convolution")
         owns_bias = use.bias is None or len(recording.uses_of(use.bias.name)) == 1

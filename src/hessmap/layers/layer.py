@@ -191,6 +191,16 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     require_true_derivatives(problem)
     if not isinstance(name, str):
         raise unknown_name("layer", name, layer_names(problem))
+    return _traced_layer(problem, name, with_bias)
+
+
+def plain_weights(problem: Problem) -> frozenset[str]:
+    """Names of the weights whose layers are plain, from the trace alone: no derivative is checked."""
+    layers = (_traced_layer(problem, name) for name in layer_names(problem))
+    return frozenset(layer.weight for layer in layers if layer.is_plain)
+
+
+def _traced_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     recording, modules = recording_of(problem), dict(problem.model.named_modules())
     weight = next((known for known in problem.named if name_of_layer(known) == name), None)
     if weight is None and name not in modules:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -132,6 +132,7 @@ HIDDEN_LOSS_NOTE = (
     "gradients of the loss are not those of its values: it hides outputs from autograd (detach, no_grad, item); "
     "its derivatives are those that torch takes"
 )
+Order = Literal[1, 2]
 _MOST_OUTPUTS = 2**16  # of a batch, in the sum that is differentiated
 _SPREAD = 64  # samples over all of the data
 _FEWER = (8, 2)  # of which some have no kink within a step
@@ -169,7 +170,7 @@ _TRUST = {
 
 @torch.inference_mode(False)
 @twice_differentiable()
-def require_true_derivatives(problem: Problem) -> None:
+def require_true_derivatives(problem: Problem, order: Order = 2) -> None:
     """Compare derivatives by autograd with differences, once per problem.
 
     Second derivatives of outputs and loss must be the derivatives of the first ones. Where the first ones are not
@@ -177,16 +178,21 @@ def require_true_derivatives(problem: Problem) -> None:
 
     Args:
         problem: Model, data and loss.
+        order: 1 for what is computed from first derivatives of the outputs alone, which takes no graph of a gradient.
+            Defaults to 2.
 
     Raises:
         UnsupportedNetwork: If second derivatives disagree with differences.
         NotReproducible: If the samples of a batch of the size that products take depend on each other.
     """
     bytes_per_sample(problem)  # before the check, which takes batches of as many samples as fit
-    problem.cached("derivatives against differences", _require_true, problem)
+    if order == 2:
+        problem.cached("derivatives against differences", _require_true, problem, order)
+        problem.cached("first derivatives against differences", bool)  # were part of it
+    problem.cached("first derivatives against differences", _require_true, problem, order)
 
 
-def _require_true(problem: Problem) -> bool:
+def _require_true(problem: Problem, order: Order) -> bool:
     size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
     batch = next(iter(problem.batches(size)))
     may_be_rewritten(problem)  # asked before casts are left out
@@ -195,17 +201,18 @@ def _require_true(problem: Problem) -> bool:
         require_separate_samples(problem, batch)
     if is_precise:
         with _without_casts(problem):
-            told = not is_known and _check(problem, batch, torch.float64, is_whole=problem.narrowest_format is None)
+            told = not is_known and _check(problem, batch, torch.float64, order, problem.narrowest_format is None)
             if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
                 count = min(_SPREAD, max(_FEWER[0], size // _PARTS))
-                _check_some(problem, batch, count, torch.float64)
+                _check_some(problem, batch, count, torch.float64, order)
     else:
-        told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), problem.narrowest_format or problem.dtype)
+        narrow = problem.narrowest_format or problem.dtype
+        told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), narrow, order)
         if not told and not is_known and problem.dtype == torch.float32:
-            _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)))
+            _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)), order)
         if told and not is_known:
-            _check(problem, batch, problem.narrowest_format or problem.dtype)
-    if isinstance(problem.loss, FunctionLoss):
+            _check(problem, batch, narrow, order)
+    if isinstance(problem.loss, FunctionLoss):  # of which both derivatives are taken in any case
         _check_loss(problem, batch)
     return True
 
@@ -275,18 +282,18 @@ def _is_torch(name: str | None) -> bool:
     return name is not None and (name.startswith("torch.nn.") or name in ("torch", "torch._C._nn"))
 
 
-def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch.dtype) -> bool:
+def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch.dtype, order: Order) -> bool:
     """Samples spread over the data, and fewer of them until differences tell something."""
     if problem.samples.is_held:
         batch = problem.subsample(count)
     for fewer in (count, *(size for size in _FEWER if size < count)):
         rows = torch.linspace(0, len(batch[1]) - 1, min(fewer, len(batch[1]))).long().to(problem.device)
-        if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows]), number_format):
+        if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows]), number_format, order):
             return True
     return False
 
 
-def _check_in_double(problem: Problem, count: int) -> None:
+def _check_in_double(problem: Problem, count: int, order: Order) -> None:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
     if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget or not has_float64(problem.device):
         return
@@ -295,10 +302,10 @@ def _check_in_double(problem: Problem, count: int) -> None:
     twin.cached("operations may be rewritten", bool)
     if _is_precise(twin, batch):
         with _without_casts(twin):
-            _check(twin, batch, torch.float64)
+            _check(twin, batch, torch.float64, order)
 
 
-def _check(problem: Problem, batch: Batch, number_format: torch.dtype, is_whole: bool = False) -> bool:
+def _check(problem: Problem, batch: Batch, number_format: torch.dtype, order: Order, is_whole: bool = False) -> bool:
     """Refuse second derivatives that differences contradict, and note first ones; whether they told something.
 
     With ``is_whole`` the outputs of the batch, which are computed for this, are also compared with those of a part.
@@ -307,10 +314,13 @@ def _check(problem: Problem, batch: Batch, number_format: torch.dtype, is_whole:
         if is_whole:
             require_separate_samples(problem, batch)
         return True
-    line = _Line(problem, batch, _TRUST[number_format], is_whole)
-    if line.is_true_once() is False:
+    line = _Line(problem, batch, _TRUST[number_format], order, is_whole)
+    is_true_once = line.is_true_once()
+    if is_true_once is False:
         problem.add_note(HIDDEN_NOTE)
         return True
+    if order == 1:
+        return is_true_once is not None
     is_true_twice = line.is_true_twice()
     if is_true_twice is False:
         raise _untrue("the outputs", "gradients")
@@ -319,9 +329,11 @@ def _check(problem: Problem, batch: Batch, number_format: torch.dtype, is_whole:
 
 class _Line:
     """A random sum of outputs of some samples, along a random line of the parameters: the sum and its gradient, and
-    what autograd finds for the derivatives of both along the line."""
+    what autograd finds for the derivatives of both along the line (of order 1: of the sum alone)."""
 
-    def __init__(self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...], is_whole: bool = False) -> None:
+    def __init__(
+        self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...], order: Order, is_whole: bool = False
+    ) -> None:
         self.problem, self.batch, self.trusts = problem, batch, trusts
         self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
         for name, row in _padding_rows(problem):  # torch takes them for constants
@@ -332,6 +344,9 @@ class _Line:
         if is_whole:
             require_separate_samples(problem, batch, graph.outputs.detach())
         self.value_size = _norm(graph.outputs)
+        if order == 1:
+            self.gradient = self._gradient_of(graph, 0.0)
+            return
         with torch.enable_grad():
             roots = graph.gradient(self._noted_sum(graph, 0.0))
         graph.forget_outputs()
@@ -366,13 +381,16 @@ class _Line:
         if place == 0.0:
             return self.gradient
         moved = BatchGraph(self.problem, self.batch, vectorised=False, offset=place * self.direction)
+        return self._gradient_of(moved, place)
+
+    def _gradient_of(self, graph: BatchGraph, place: float) -> Tensor:
         with torch.enable_grad():
-            total = self._noted_sum(moved, place)
-        moved.forget_outputs()
+            total = self._noted_sum(graph, place)
+        graph.forget_outputs()
         if not total.requires_grad:
-            return torch.zeros_like(self.gradient)
+            return torch.zeros_like(self.direction)
         with full_precision(total.device):
-            return _joined(torch.autograd.grad(total, moved.leaves, allow_unused=True), moved)
+            return _joined(torch.autograd.grad(total, graph.leaves, allow_unused=True), graph)
 
     def _noted_sum(self, graph: BatchGraph, place: float) -> Tensor:
         total = self._sum(graph)

@@ -247,7 +247,7 @@ class Recording:
     def uses_of(self, name: str) -> tuple[LayerUse, ...]:
         return tuple(use for use in self.uses if name in use.parameters)
 
-    @property
+    @cached_property
     def structured_names(self) -> frozenset[str]:
         """Parameters all of whose uses are known."""
         if not self.is_fixed:
