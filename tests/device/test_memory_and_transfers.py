@@ -73,6 +73,61 @@ def test_memory_stays_within_the_budget(name: str, num_vectors: int, stand_in: A
     assert used.peak_bytes - before <= 1.2 * num_vectors * 8 * SIZE
 
 
+ESTIMATES: dict[str, Callable[..., Any]] = {"trace": hm.trace_estimate, "diagonal": diagonal_estimate}
+
+
+@pytest.mark.parametrize(
+    ("num_vectors", "method"),
+    [(4, "auto"), (4, "hutch++"), (8, "auto"), (16, "auto"), (16, "hutch++"), (64, "hutchinson"), (64, "hutch++")],
+)
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_estimates_stay_within_the_budget(
+    name: Any, num_vectors: int, method: str, stand_in: Any, device: torch.device
+) -> None:
+    operator = BlockDiagonal(device)
+    options: dict[str, Any] = {"method": method, "memory_budget": num_vectors * 8 * SIZE, "max_products": 96}
+    before = stand_in.live_bytes()
+    with stand_in.counted() as used:
+        found = ESTIMATES[name](operator, relative_error=1e-6, **options)
+    assert used.peak_bytes - before <= 1.2 * num_vectors * 8 * SIZE
+    if method != "hutchinson":  # whose 34 vectors may fit
+        assert "within the memory budget" in found.provenance.notes[-1]
+    plan = hm.cost_plan(operator, f"{name}_estimate", method=method, memory_budget=options["memory_budget"])  # type: ignore[arg-type]
+    assert plan.num_bytes <= options["memory_budget"]
+    assert used.peak_bytes - before <= 1.2 * plan.num_bytes
+    assert found.num_products <= 96 + 2  # those of the check of symmetry
+    if method == "hutch++":
+        assert found.method == (method if num_vectors >= 16 else "hutchinson")
+    if name == "trace":
+        # Three standard errors, and the variance of the theory for the number of probes without a sketch.
+        assert abs(found.value - operator.eigenvalues.sum()) <= 3 * found.standard_error
+        blocks = operator.blocks.cpu()
+        variance = 2 * float(blocks.square().sum() - blocks.diagonal(0, 1, 2).square().sum())
+        if found.method == "hutchinson":
+            assert found.standard_error == pytest.approx((variance / found.num_probes) ** 0.5, rel=0.1)
+    else:
+        deviations = (found.values - operator.diagonal) / found.standard_errors
+        assert 0.9 <= np.sqrt(np.mean(np.square(deviations))) <= 1.1
+
+
+@pytest.mark.parametrize("name", ESTIMATES)
+def test_a_budget_without_room_for_a_probe_is_an_error(name: str, device: torch.device, stand_in: Any) -> None:
+    least = {"trace": 3, "diagonal": 4}[name]
+    with pytest.raises(TooLarge, match=rf"the {name} of an operator of size 10,000 .* \({least} vectors\)"):
+        ESTIMATES[name](BlockDiagonal(device), method="hutchinson", memory_budget=least * 8 * SIZE - 1)
+
+
+def test_known_eigenpairs_are_used_as_far_as_they_fit(device: torch.device, stand_in: Any) -> None:
+    operator = BlockDiagonal(device)
+    pairs = hm.top_eigenpairs(operator, 6, tolerance=1e-4)
+    before, budget = stand_in.live_bytes(), 8 * 8 * SIZE
+    with stand_in.counted() as used:
+        found = hm.trace_estimate(operator, known=pairs, memory_budget=budget, relative_error=1e-6)
+    assert used.peak_bytes - before <= 1.2 * budget
+    assert "a sketch of 4 columns" in found.provenance.notes[-1]
+    assert abs(found.value - operator.eigenvalues.sum()) <= 3 * found.standard_error
+
+
 MEASUREMENTS: dict[str, Callable[[LinearOperator], Any]] = {
     "top_eigenpairs": lambda operator: hm.top_eigenpairs(operator, 3, tolerance=1e-4),
     "sharpness": lambda operator: hm.sharpness(operator, tolerance=1e-4),

@@ -10,15 +10,15 @@ import torch
 
 from hessmap.errors import require, require_name
 from hessmap.hessians import loss_hessian
-from hessmap.linalg import LinearOperator
-from hessmap.measurement import budget_of, planned_eigenpairs
+from hessmap.linalg import LinearOperator, widest_dtype
+from hessmap.measurement import SKETCH, budget_of, planned_eigenpairs, probe_plan
 from hessmap.problem import Problem
 from hessmap.records import CostPlan
 
 Measurement = Literal["sharpness", "top_eigenpairs", "density_estimate", "trace_estimate", "diagonal_estimate"]
 _PRODUCT_VECTORS = 2  # gradients of single parameters and their concatenation, while a product is made
 _PROBE_VECTORS = 3  # of a probe without a stored basis, and its image
-_BLOCK, _SKETCH = 16, 32  # probes that are multiplied together, and vectors of the sketch of Hutch++
+_BLOCK = 16  # probes between two looks at their error
 _IGNORED = ("seed", "max_products", "relative_to", "precision", "width", "relative_error", "absolute_error")
 
 
@@ -74,9 +74,20 @@ def cost_plan(
     else:
         _require_known(measurement, given, ("method", "memory_budget", "known"))
         method = given.get("method", "auto")
-        sketch = 0 if method == "hutchinson" else 2 * _SKETCH
-        num_products = size if method == "exact" else sketch + _BLOCK
-        num_bytes = 8 * size * (sketch + 2 * _BLOCK + 1)
+        is_trace = measurement == "trace_estimate"
+        known = given.get("known")
+        probes = probe_plan(
+            "trace" if is_trace else "diagonal",
+            size,
+            item if is_trace else widest_dtype(operator.device).itemsize,
+            budget,
+            sketch=0 if method in ("hutchinson", "exact") else SKETCH,
+            known=0 if known is None else len(known.eigenvalues),
+        )
+        if method != "exact" and not probes.sketch:
+            method = "hutchinson"
+        num_products = size if method == "exact" else (2 * probes.sketch if known is None else 0) + _BLOCK
+        num_bytes = probes.num_bytes
     seconds = _seconds(operator) if time_product else None
     num_bytes += temporaries
     return CostPlan(

@@ -9,6 +9,7 @@ from hessmap.measurement.linear_systems import krylov_solve, solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
 from hessmap.measurement.operators_in import EPS, Floats, Matrix, float_array, reachable_tolerance, rounding_unit
 from hessmap.measurement.overlap import gradient_overlap, overlap_curve, subspace_overlap
+from hessmap.measurement.probe_plan import SKETCH, probe_plan
 from hessmap.measurement.probes import ProbedOperator, form_errors
 from hessmap.measurement.rank import RELATIVE_TOLERANCE, numerical_rank
 from hessmap.measurement.spectral_sums import (
@@ -25,6 +26,7 @@ from hessmap.measurement.wanted_pairs import Reference
 __all__ = [
     "EPS",
     "RELATIVE_TOLERANCE",
+    "SKETCH",
     "BlockTraces",
     "EigenpairPlan",
     "Floats",
@@ -53,6 +55,7 @@ __all__ = [
     "numerical_rank",
     "overlap_curve",
     "planned_eigenpairs",
+    "probe_plan",
     "rank_estimate",
     "reachable_tolerance",
     "reconstruction_error",

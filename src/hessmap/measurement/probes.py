@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
@@ -50,6 +50,7 @@ class ProbedOperator:
         self.product = measured_product(matrix)
         self.size = self.product.size
         self.generator = torch.Generator().manual_seed(self.seed)
+        self.notes: tuple[str, ...] = ()  # of how it is measured
         self._matrix = matrix
 
     @property
@@ -74,7 +75,8 @@ class ProbedOperator:
     @property
     def provenance(self) -> Provenance:
         """Of the matrix, with what its products have shown by now."""
-        return getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
+        found = getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
+        return replace(found, notes=(*found.notes, *self.notes)) if self.notes else found
 
     def hint_num_products(self, fewest: int, most: int) -> None:
         """Say how many products will come: at least to the operator, which may prepare for them, at most to who
@@ -94,14 +96,14 @@ class ProbedOperator:
     def normals(self, count: int) -> Tensor:
         return normal_vectors((self.size, count), self.generator, self.product.dtype, self.product.device)
 
-    def columns(self) -> Iterator[tuple[slice, Tensor]]:
+    def columns(self, together: int = BLOCK) -> Iterator[tuple[slice, Tensor]]:
         """The whole matrix, some columns at a time with their numbers, by one product each.
 
         They are in the unit of the products. Columns that come before the first one that is not zero, which sets the
         unit, are zero in any unit.
         """
-        for start in range(0, self.size, BLOCK):
-            count = min(start + BLOCK, self.size) - start
+        for start in range(0, self.size, together):
+            count = min(start + together, self.size) - start
             units = torch.zeros(self.size, count, dtype=self.product.dtype, device=self.product.device)
             units[start : start + count].fill_diagonal_(1.0)
             yield slice(start, start + count), self.product(units)
@@ -165,9 +167,9 @@ def orthonormal_range(images: Tensor) -> Tensor:
     return found
 
 
-def column_products(left: Tensor, right: Tensor) -> Floats:
+def column_products(left: Tensor, right: Tensor, piece: int = PIECE) -> Floats:
     """The inner product of each column with its partner, added up in float64."""
-    pieces = zip(*(torch.split(part, PIECE // max(1, left.shape[1]) + 1) for part in (left, right)), strict=True)
+    pieces = zip(*(torch.split(part, piece // max(1, left.shape[1]) + 1) for part in (left, right)), strict=True)
     wide = widest_dtype(left.device)
     found: Floats = to_host(torch.stack([(one * other).sum(0, dtype=wide) for one, other in pieces])).sum(0).numpy()
     return found

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from hessmap.errors import require, require_name
 from hessmap.linalg import Floats, ShardedOperator, frobenius_norm, inner_matrix, to_host, widest_dtype
-from hessmap.measurement.diagonal import SKETCH, diagonal_by_products, exact_diagonal, rounding_errors
+from hessmap.measurement.diagonal import diagonal_by_products, exact_diagonal, planned_probes, rounding_errors
 from hessmap.measurement.operators_in import Matrix
+from hessmap.measurement.probe_plan import SKETCH, ProbePlan
 from hessmap.measurement.probes import (
     BLOCK,
     CONFIDENCE,
@@ -49,7 +50,8 @@ class EntryMoments:
     """Of the vectors z * (B z), with B the matrix outside of a basis: their mean, and the sum of the variances of their
     entries. Blocks are joined by the rule of Chan, Golub & LeVeque (1983), which keeps the digits of a small spread."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, piece: int = PIECE) -> None:
+        self.piece = piece  # numbers that are handled at a time
         self.mean, self.centred, self.count = torch.zeros(size), 0.0, 0
 
     def add(self, probes: Tensor, images: Tensor, basis: Tensor, inside: Tensor) -> None:
@@ -59,8 +61,9 @@ class EntryMoments:
         mirrored, wide = inner_matrix(basis.T, images.T).to(images), widest_dtype(images.device)
         centred = torch.zeros((), dtype=wide, device=images.device)  # read once a block
         added, joint = probes.shape[1], self.count + probes.shape[1]
-        for start in range(0, len(probes), PIECE // added):
-            part = slice(start, start + PIECE // added)
+        rows = max(1, self.piece // added)
+        for start in range(0, len(probes), rows):
+            part = slice(start, start + rows)
             entries = probes[part] + basis[part] @ inside
             entries *= images[part] - basis[part] @ mirrored
             mean = entries.mean(1)
@@ -90,25 +93,31 @@ class SignProbes:
     from the spread covers less often than it says.
     """
 
-    def __init__(self, operator: ProbedOperator, sketch: Sketch | None = None) -> None:
-        self.operator = operator
+    def __init__(self, operator: ProbedOperator, plan: ProbePlan, sketch: Sketch | None = None) -> None:
+        self.operator, self.plan = operator, plan
         nothing = torch.zeros(operator.size, 0, dtype=operator.product.dtype, device=operator.product.device)
         self.sketch = sketch or Sketch(nothing, 0.0, 0.0)
         self.values, self.squares = np.zeros(0), np.zeros(0)
         self.images = self.sketch.basis[:, :0]
-        self.entries = EntryMoments(operator.size)
+        self.entries = EntryMoments(operator.size, plan.piece)
 
     def more(self) -> SignProbes:
-        """With another block of them."""
-        basis, probes = self.sketch.basis, self.operator.signs(BLOCK)
+        """With another block of them, as many at a time as the plan has."""
+        for start in range(0, BLOCK, self.plan.width):
+            self._add(min(self.plan.width, BLOCK - start))
+        return self
+
+    def _add(self, count: int) -> None:
+        self.images = self.sketch.basis[:, :0]  # those of the last block are not held beside the next
+        basis, probes = self.sketch.basis, self.operator.signs(count)
         inside = inner_matrix(basis.T, probes.T).to(probes)
         if basis.shape[1]:
             probes.addmm_(basis, inside, alpha=-1)
         self.images = self.operator.product(probes)
         self.entries.add(probes, self.images, basis, inside)
-        self.values = np.append(self.values, column_products(probes, self.images))
-        self.squares = np.append(self.squares, column_products(self.images, self.images))
-        return self
+        piece = self.plan.piece
+        self.values = np.append(self.values, column_products(probes, self.images, piece))
+        self.squares = np.append(self.squares, column_products(self.images, self.images, piece))
 
     def until(self, target: ErrorTarget, may_be_exact: bool) -> tuple[float, float, float]:
         """What is ``found`` by as many as the error asked for takes, or as there are products; or, if the trace
@@ -145,8 +154,8 @@ def range_sketch(
     """By the images of random signs, some of which may be at hand from probes."""
     if known is not None:
         assert known.eigenvectors is not None
-        values = known.eigenvalues
-        basis = torch.from_numpy(known.eigenvectors).to(operator.product.dtype).to(operator.product.device)
+        values = known.eigenvalues[:width]
+        basis = torch.from_numpy(known.eigenvectors[:, :width]).to(operator.product.dtype).to(operator.product.device)
         return Sketch(basis, float(values.sum()), frobenius_norm(values))
     ready = [] if first is None else [first.images]
     left = min(width, operator.size) - sum(images.shape[1] for images in ready)
@@ -320,6 +329,7 @@ def trace_estimate(
     method: TraceMethod = "auto",
     max_products: int = 100,
     known: EigenpairsMeasurement | None = None,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
     """Estimate the trace of a symmetric operator, with its standard error.
@@ -334,6 +344,8 @@ def trace_estimate(
             missed. "hutch++" makes at least 80 products, or 16 with ``known``. Defaults to 100.
         known: Eigenpairs of the same matrix, converged or not, which "hutch++" uses instead of its sketch: Ritz values
             sum to the trace in the space of their vectors, without a product. Default: none.
+        memory_budget: Bytes that may be held at once beside the operator. Fewer probes are multiplied at a time, and
+            the sketch is narrower or left out, as far as that needs. Default: the budget of the operator's problem.
         seed: Seed of the probes. Defaults to 0.
 
     Returns:
@@ -343,6 +355,7 @@ def trace_estimate(
     Raises:
         InvalidInput: If the operator is not square, symmetric, linear and finite, if ``known`` does not fit the
             operator or the method, or an argument is out of range.
+        TooLarge: If one probe does not fit the budget.
 
     Notes:
         "hutchinson" is the mean of z^T A z over random signs z (Girard 1989; Hutchinson 1990). "hutch++" computes the
@@ -374,22 +387,27 @@ def trace_estimate(
         require(known.size == operator.size, must, f"its size is {operator.size}, theirs {known.size}")
         require(method in ("auto", "hutch++"), must, f"method is {method!r}")
     fewest = BLOCK + (2 * SKETCH if known is None else 0)
-    diagonal = exact_diagonal(matrix, operator, method, fewest)
+    diagonal = exact_diagonal(matrix, operator, method, fewest, memory_budget)
     if diagonal is not None:
         return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
-    operator.hint_num_products(min(fewest, target.max_products), target.max_products)
+    num_known = 0 if known is None else len(known.eigenvalues)
     operator.use_narrow_vectors()
+    plan = planned_probes("trace", matrix, operator, memory_budget, 0 if method == "hutchinson" else SKETCH, num_known)
+    fewest = BLOCK + (2 * plan.sketch if known is None else 0)
+    operator.hint_num_products(min(fewest, target.max_products), target.max_products)
     may_be_exact = method == "auto"
-    probes = SignProbes(operator).more() if method == "auto" and known is None else None
-    if probes is not None and probes.expected_number(target) <= fewest:
+    probes = SignProbes(operator, plan).more() if method == "auto" and known is None else None
+    if probes is not None and (not plan.sketch or probes.expected_number(target) <= fewest):
         method = "hutchinson"
     else:
-        method = "hutch++" if method == "auto" else method
-        sketch = range_sketch(operator, SKETCH if method == "hutch++" else 0, known, probes)
-        probes = SignProbes(operator, sketch).more()
+        method = "hutch++" if plan.sketch else "hutchinson"
+        first, probes = None if plan.is_limited else probes, None  # images that fill the budget are not kept
+        sketch = range_sketch(operator, plan.sketch, known if plan.sketch else None, first)
+        probes = SignProbes(operator, plan, sketch).more()
     value, error, norm = probes.until(target, may_be_exact)
     if may_be_exact and probes.is_dense_cheaper(target):
-        diagonal = diagonal_by_products(operator)
+        del probes
+        diagonal = diagonal_by_products(operator, plan.num_columns)
         return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
     return _record("trace", operator, method, value, error, len(probes.values), target, norm=norm)
 
