@@ -53,7 +53,7 @@ def certified_ranks(problem: Problem, largest: int = LARGEST_CERTIFIED) -> dict[
 
 def data_ranks(problem: Problem, bias: bool) -> tuple[dict[str, Any], bool]:
     """What ``predict_ranks`` asks of the data of a network with or without bias, and whether all of it is decidable."""
-    from hessmap.maps.curvature_map.network import measured_data_ranks
+    from hessmap.maps.curvature_map.dense import measured_data_ranks
 
     found = measured_data_ranks(problem)
     ranks = {
