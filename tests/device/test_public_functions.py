@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.errors import HessmapError
+from hessmap.errors import HessmapError, InvalidInput
 from hessmap.hessians import exact_diagonal, tangent_kernel
 from hessmap.layers import decoupling, downstream_weights, logit_gradients, mean_output_hessian
 from hessmap.maps.learning import learning_coefficient_estimate
@@ -226,3 +226,24 @@ def test_a_device_gives_the_numbers_of_the_host(call: str, model: str, device: t
     if device.type == "mps":
         pytest.skip("MPS has no float64")
     compare(call, model, device, None, 1e-9)
+
+
+def test_certify_gives_the_bound_of_the_host(device: torch.device) -> None:
+    def bound(place: torch.device | str) -> list[float]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 2)).to(place)
+        data = torch.randn(SAMPLES, 5).to(place), torch.randint(2, (SAMPLES,)).to(place)
+        found = hm.certify(model, halved(model), data, iterations=20, num_draws=10)
+        return [found.bound, found.kl, found.held_out_bound]
+
+    np.testing.assert_allclose(bound(device), bound("cpu"), rtol=1e-9)
+
+
+def test_train_refuses_a_model_or_data_on_a_device(device: torch.device) -> None:
+    torch.manual_seed(0)
+    model, inputs = mlp()
+    data = inputs, torch.randint(CLASSES, (SAMPLES,))
+    with pytest.raises(InvalidInput, match="train needs a model and data on the CPU; got a tensor on"):
+        hm.train(copy.deepcopy(model).to(device), data, epochs=1)
+    with pytest.raises(InvalidInput, match="train needs a model and data on the CPU; got a tensor on"):
+        hm.train(model, (data[0].to(device), data[1]), epochs=1)

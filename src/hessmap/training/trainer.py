@@ -195,8 +195,8 @@ def train(
         TrainingRun: The recorded epochs, losses, accuracies and gradient norms, why training ended, and the settings.
 
     Raises:
-        InvalidInput: If an argument is out of range, the data do not fit the model or the loss, or the checkpoint was
-            made with other settings.
+        InvalidInput: If an argument is out of range, the model or the data are not on the CPU, the data do not fit the
+            model or the loss, or the checkpoint was made with other settings.
         DataFileError: If the checkpoint cannot be read.
         TrainingDiverged: If the loss becomes NaN or infinite.
 
@@ -215,6 +215,7 @@ def train(
     require(rate > 0, "learning_rate must be positive", f"got {rate}")
     for name, number in {"momentum": momentum, "weight_decay": weight_decay}.items():
         require(0 <= checked_number(name, number) < inf, f"{name} must be finite and not negative", f"got {number}")
+    _require_host(model, data)
     goal = objective(model, data, loss, weight_decay)
     settings = {
         "loss": loss_name(loss),
@@ -248,6 +249,15 @@ def train(
         if checkpoint is not None:
             state.save(checkpoint)
     return _result(state, stop_at_accuracy, time.perf_counter() - started)
+
+
+def _require_host(model: object, data: object) -> None:
+    """Data are hashed and batches are drawn on the CPU, where the threads and the memory format are chosen as well."""
+    tensors = [*(model.parameters() if isinstance(model, nn.Module) else ())]
+    tensors += [part for part in (data if isinstance(data, tuple) else ()) if isinstance(part, torch.Tensor)]
+    others = [value.device for value in tensors if value.device.type != "cpu"]
+    remedy = "Call model.cpu() and move the data, or train by a loop of your own and measure with hm.Problem"
+    require(not others, "train needs a model and data on the CPU", f"got a tensor on {[*others, ''][0]}", remedy)
 
 
 def _result(state: TrainingState, stop_at_accuracy: float | None, seconds: float) -> TrainingRun:
