@@ -46,10 +46,10 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("tracks", "list", "--json"),
     ("tracks", "show", "t1"),
     ("tracks", "show", "t1", "--json"),
-    ("map", "list"),
-    ("map", "list", "--json"),
-    ("map", "show", "m1"),
-    ("map", "compare", "m1", "m1"),
+    ("maps", "list"),
+    ("maps", "list", "--json"),
+    ("maps", "show", "m1"),
+    ("maps", "compare", "m1", "m1"),
 )
 
 
