@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from hessmap.errors import HessmapError, InvalidInput
 from hessmap.hessians import exact_diagonal, tangent_kernel
 from hessmap.layers import decoupling, downstream_weights, logit_gradients, mean_output_hessian
 from hessmap.maps.learning import learning_coefficient_estimate
+from hessmap.maps.track import track_checkpoints
 from hessmap.measurement import diagonal_estimate
 
 SAMPLES, CLASSES = 24, 3
@@ -247,3 +249,19 @@ def test_train_refuses_a_model_or_data_on_a_device(device: torch.device) -> None
         hm.train(copy.deepcopy(model).to(device), data, epochs=1)
     with pytest.raises(InvalidInput, match="train needs a model and data on the CPU; got a tensor on"):
         hm.train(model, (data[0].to(device), data[1]), epochs=1)
+
+
+def test_track_checkpoints_gives_the_points_of_the_host(device: torch.device, tmp_path: Path) -> None:
+    def points(place: torch.device | str, store: Path) -> list[Any]:
+        torch.manual_seed(0)
+        model, inputs = mlp()
+        data = inputs.to(place), torch.randint(CLASSES, (SAMPLES,)).to(place)
+        files = {step: tmp_path / f"{step}.pt" for step in (1, 2)}
+        for step, file in files.items():
+            torch.save((model if step == 1 else halved(model)).state_dict(), file)
+        track = track_checkpoints(model.to(place), files, "cross_entropy", data, name="points", store=store)
+        return [part for point in track.points for part in (point.risk, point.eigenvalues, point.trace.value)]
+
+    expected = numbers(points("cpu", tmp_path / "host"))
+    found = numbers(points(device, tmp_path / "device"))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-8 * np.abs(expected).max())
