@@ -33,6 +33,7 @@ QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "method": "auto",
         "max_products": 100,
         "seed": 0,
+        "memory_budget": 2**20,
     },
     "effective_dimension": lambda: {"matrix": MATRIX, "epsilon": 0.1},
     "effective_dimension_estimate": lambda: {
@@ -120,6 +121,7 @@ QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "max_products": 100,
         "known": hm.top_eigenpairs(MATRIX, 2),
         "seed": 0,
+        "memory_budget": 2**20,
     },
     "layers.autocorrelation": lambda: {"second_moment": np.diag([5.0, 1.0]), "mean": np.array([2.0, 0.0])},
     "layers.best_kronecker_product": lambda: {"hessian": hm.layer_hessian(problem(), "0"), "tolerance": 1e-6},
@@ -154,7 +156,7 @@ NOT_ASKED = {
     *("EPS", "RELATIVE_TOLERANCE", "BlockTraces", "Floats", "Matrix", "ProbedOperator", "Reference"),
     *("basis_bytes", "block_traces", "default_block", "eigenpairs_bytes", "float_array", "form_errors"),
     *("largest_ritz_value", "negative_share", "reachable_tolerance", "rounding_unit"),
-    *("EigenpairPlan", "budget_of", "planned_eigenpairs"),
+    *("EigenpairPlan", "budget_of", "planned_eigenpairs", "SKETCH", "probe_plan"),
 }
 # The measurements of the package of layers; its other functions take a layer apart.
 OF_LAYERS = {

@@ -104,6 +104,7 @@ def exact_diagonal(
 
     ``fewest`` is the number of products without which probes give no answer.
     """
+    budget_of(matrix, memory_budget)  # an odd budget raises also where it is not needed
     if method not in ("auto", "exact") and operator.size:
         return None
     if isinstance(matrix, SymmetricOperator):
