@@ -214,7 +214,7 @@ def _is_structured(model: nn.Module, data: Any, targets: Any, forward: Forward |
         with torch.no_grad(), preserved_random_state(0):
             copied, _ = private_copy(model, parameter.dtype, parameter.device)
             outputs = _called(copied, move_to(few, parameter.device, parameter.dtype), forward)
-    except Exception:
+    except Exception:  # a model that fails on its data is reported by the checks of the problem, with the reason
         return False
     return not isinstance(outputs, Tensor) and named_output(outputs, "logits") is None
 
