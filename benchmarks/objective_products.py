@@ -63,7 +63,7 @@ def cases() -> dict[str, tuple[nn.Module, Objective, Any]]:
 def by_hand(model: nn.Module, objective: Objective, batch: Any) -> Callable[[Tensor], Tensor]:
     """Double backward on a kept graph."""
     weights = list(model.parameters())
-    gradient = torch.autograd.grad(objective(model, batch), weights, create_graph=True)
+    gradient = torch.autograd.grad(objective(model, batch), weights, create_graph=True, materialize_grads=True)
     flat = torch.cat([part.reshape(-1) for part in gradient])
 
     def product(vector: Tensor) -> Tensor:
