@@ -22,6 +22,11 @@ FOLDERS = {ROOT / "docs": Path(), ROOT / "research" / "docs": Path("research")} 
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\[\]]*)\]\((?P<path>[^()\s#:]+)(?P<anchor>#[^()\s]*)?\)")
 ADDRESS = re.compile(r'(?:href|src)="?([^">\s#?:]+)(?![^">\s#?]*:)(?:\?[^">\s#]*)?(?:#([^">\s]*))?[">\s]')
 
+LOADED = re.compile(
+    r'<(?:script|img|iframe|source)\b[^>]*\bsrc="?(?:https?:)?//[^>]*>'
+    r'|<link\b(?=[^>]*\brel="?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref="?(?:https?:)?//[^>]*>'
+)
+
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, **_: Any) -> str:
     return with_addresses(text, Path(config.docs_dir), Path(page.file.src_uri).parent)
@@ -49,9 +54,11 @@ def on_post_build(config: MkDocsConfig) -> None:
     if FOLDERS[Path(config.docs_dir)].parts:
         from mkdocs.exceptions import PluginError
 
-        wrong = sorted(set(broken_links(Path(config.site_dir).parent)))
-        if wrong:
+        site = Path(config.site_dir).parent
+        if wrong := sorted(set(broken_links(site))):
             raise PluginError("links lead nowhere:\n" + "\n".join(wrong))
+        if wrong := sorted(set(loaded_from_elsewhere(site))):
+            raise PluginError("pages load from other hosts:\n" + "\n".join(wrong))
 
 
 def broken_links(site: Path) -> Iterator[str]:
@@ -65,3 +72,10 @@ def broken_links(site: Path) -> Iterator[str]:
             target = target / "index.html" if target.is_dir() else target
             if not target.is_file() or (anchor and f'id="{anchor}"' not in texts.get(target, "")):
                 yield f"{path.relative_to(site)}: {address}{f'#{anchor}' if anchor else ''}"
+
+
+def loaded_from_elsewhere(site: Path) -> Iterator[str]:
+    """Every script, style sheet, picture or frame that a page of a folder loads from another host."""
+    for path in site.rglob("*.html"):
+        for tag in LOADED.findall(path.read_text(encoding="utf-8")):
+            yield f"{path.relative_to(site)}: {tag}"

@@ -49,6 +49,7 @@ def test_the_site_loads_nothing_from_elsewhere() -> None:
     assert SITE["theme"]["font"] is False
     assert "offline" in SITE["plugins"]
     assert not SITE.get("extra_javascript")
+    assert SITE["extra"]["polyfills"] == ["assets/iframe-worker.js"]  # else "offline" adds one of another host
 
 
 WORDS_OF_SITE, WORDS_OF_PAGE = 20_000, 1_500

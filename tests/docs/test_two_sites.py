@@ -64,3 +64,20 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         "research/a.html: ../gone.css",
         "research/a.html: b.html",
     ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "is_elsewhere"),
+    [
+        ('<script src="https://example.org/shim"></script>', True),
+        ("<script src=//example.org/shim></script>", True),
+        ('<link rel="stylesheet" href="https://example.org/a.css">', True),
+        ('<img alt="x" src="http://example.org/a.png">', True),
+        ('<script src="assets/iframe-worker.js"></script>', False),
+        ('<link rel="stylesheet" href="../assets/site.css">', False),
+        ('<a href="https://example.org">elsewhere</a>', False),
+    ],
+)
+def test_what_a_page_loads_from_another_host_is_found(tmp_path: Path, tag: str, is_elsewhere: bool) -> None:
+    (tmp_path / "a.html").write_text(f"<html>{tag}</html>", encoding="utf-8")
+    assert [line.split(":")[0] for line in HOOK["loaded_from_elsewhere"](tmp_path)] == ["a.html"] * is_elsewhere
