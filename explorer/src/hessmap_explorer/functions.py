@@ -20,10 +20,9 @@ from fastapi import APIRouter
 from hessmap.errors import DataFileError, InvalidInput, require, sentence, unknown_name
 from hessmap.records import BottleneckView, FunctionRank, RepresentationCost, atomic_write
 from hessmap.records.strict_json import parsed_json
-from hessmap.views.plots.certificate import error_marks, gauge_end
-from hessmap.views.plots.functions import relative_values
-from hessmap.views.tables import certificate as certificate_tables
+from hessmap.views.plots.applications import error_marks, gauge_end, relative_values
 from hessmap.views.tables import function as function_tables
+from hessmap.views.tables.applications import certificate_numbers, certificate_promise, certificate_remarks
 from hessmap_explorer.answers import Answer, shown_entry
 from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Line, Trace, series
 from hessmap_explorer.maps import table
@@ -163,9 +162,9 @@ def _certificate(name: str, path: Path, content: dict[str, Any]) -> dict[str, An
     return {
         "name": name,
         "confidence": found.confidence,
-        "promise": certificate_tables.promise(found),
-        "numbers": certificate_tables.numbers(found),
-        "remarks": certificate_tables.remarks(found),
+        "promise": certificate_promise(found),
+        "numbers": certificate_numbers(found),
+        "remarks": certificate_remarks(found),
         "gauge": gauge_data(found, result_lines(path, "certificate")).to_dict(),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hessmap.records import LossPlane
-from hessmap.views.tables import planes as plane_tables
+from hessmap.views.tables.applications import plane_findings
 from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Line, Trace
 from hessmap_explorer.python_lines import result_lines
 
@@ -52,6 +52,6 @@ def described_plane(name: str, path: Path, content: dict[str, Any]) -> dict[str,
     figures = plane_figures(plane, result_lines(path, "plane"))
     return {
         "name": name,
-        "findings": plane_tables.findings(plane),
+        "findings": plane_findings(plane),
         "figures": [figure.to_dict() for figure in figures],
     }

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api/predict")
 _MOST_POINTS = 64  # of a curve
 _RANKS_OF_DATA = frozenset(("input_rank", "centred_input_rank", "residual_rank"))
 _MEANINGS = {
-    "exact": "A theorem about all weights but exceptional ones.",
+    "exact": "A theorem for generic weights: all except a set of measure zero.",
     "upper bound": "A theorem: never more, for any weights.",
     "conjecture": "No proof, and no counterexample in exact arithmetic.",
     "conjectured bound": "Never more, as far as exact arithmetic was tried; no proof.",

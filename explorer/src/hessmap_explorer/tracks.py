@@ -13,7 +13,7 @@ from hessmap.errors import InvalidInput, require, sentence
 from hessmap.maps.comparison import track_summary
 from hessmap.records import CurvatureTrack, Store, command_line, load_track
 from hessmap.views.plots.track import broken_curve
-from hessmap.views.tables.tracks import points, track_facts
+from hessmap.views.tables.comparison import track_facts, track_points
 from hessmap_explorer.answers import Answer, shown_entry
 from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Kind, Line, Trace, evenly, series, thinning_note
 from hessmap_explorer.maps import table
@@ -159,7 +159,7 @@ def _described(track: CurvatureTrack) -> dict[str, Any]:
         "facts": track_facts(track),
         "num_points": track.num_points,
         "summary": track_summary(track) if track.points else ("No point has been measured yet.",),
-        "points": table(points(track)),
+        "points": table(track_points(track)),
         "gaps": track.gaps,
         "command": command_line("tracks", "show", values=[track.name]),
     }

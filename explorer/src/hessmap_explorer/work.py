@@ -10,7 +10,7 @@ import numpy as np
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
-from hessmap.cli.stored_maps import options_of_map
+from hessmap.cli.store import options_of_map
 from hessmap.errors import InvalidInput, MissingExtra, require, sentence
 from hessmap.records import StoredMap
 from hessmap_explorer.answers import Answer

@@ -20,7 +20,7 @@ from hessmap_research.deep_linear import (
     kernel_residual,
     reduce_deep_linear,
 )
-from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
+from hessmap_research.deep_linear.reduction import reduced_spectrum
 
 WIDTHS = {
     "bottleneck at the input": (3, 6, 5, 4),

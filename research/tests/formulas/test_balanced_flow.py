@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hessmap_research.instruments.gradient_flow import gradient_flow
+from hessmap_research.instruments.stationary import gradient_flow
 
 Floats = NDArray[np.float64]
 SIZE, DEPTH = 3, 3

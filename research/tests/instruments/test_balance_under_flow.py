@@ -11,7 +11,7 @@ from torch import nn
 
 import hessmap as hm
 from hessmap.theory.functions import balance_defect_prediction
-from hessmap_research.instruments.gradient_flow import gradient_flow
+from hessmap_research.instruments.stationary import gradient_flow
 
 
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -7,8 +7,8 @@ from numpy.testing import assert_allclose
 
 from hessmap.layers import layer_factors, layer_hessian
 from hessmap.measurement import spectrum
-from hessmap_research.instruments.full_factors import full_factors
 from hessmap_research.instruments.matricisation import (
+    full_factors,
     input_correspondence,
     matricised,
     output_correspondence,

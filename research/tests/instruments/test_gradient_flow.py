@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput
-from hessmap_research.instruments.gradient_flow import FlowFailed, gradient_flow
+from hessmap_research.instruments.stationary import FlowFailed, gradient_flow
 
 
 def test_a_quadratic_loss_decays_by_the_exponential_of_its_hessian() -> None:

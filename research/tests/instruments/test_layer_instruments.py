@@ -13,9 +13,14 @@ from hessmap.layers import kronecker_approximation, logit_gradients
 from hessmap.measurement import spectrum
 from hessmap.problem.problem import Problem
 from hessmap.theory import layers as theory
-from hessmap_research.instruments.clusters import cluster_ratios, embedded
-from hessmap_research.instruments.full_factors import full_factors
-from hessmap_research.instruments.matricisation import input_correspondence, output_correspondence, rank_one_ratios
+from hessmap_research.instruments.matricisation import (
+    cluster_ratios,
+    embedded,
+    full_factors,
+    input_correspondence,
+    output_correspondence,
+    rank_one_ratios,
+)
 from layer_problems import network, problem
 
 

@@ -14,9 +14,9 @@ import torch
 
 import hessmap as hm
 from hessmap_research.deep_linear import deep_linear_of, reduce_deep_linear
-from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
-from hessmap_research.instruments.clusters import cluster_ratios
+from hessmap_research.deep_linear.reduction import reduced_spectrum
 from hessmap_research.instruments.matricisation import (
+    cluster_ratios,
     input_correspondence,
     matricised,
     output_correspondence,

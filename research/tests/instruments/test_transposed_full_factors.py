@@ -8,8 +8,7 @@ import torch
 
 from hessmap.errors import UnsupportedNetwork
 from hessmap.layers import layer_factors, layer_hessian
-from hessmap_research.instruments.full_factors import full_factors
-from hessmap_research.instruments.matricisation import input_correspondence, output_correspondence
+from hessmap_research.instruments.matricisation import full_factors, input_correspondence, output_correspondence
 from transposed_problems import BUILDS, REPEATED, problem_of
 
 

@@ -10,6 +10,7 @@ from committed import committed
 from hessmap.records import PARTS
 from hessmap_research.papers import Item, papers
 from hessmap_research.runner.row import Row
+from hessmap_research.studies.layers.layer_cases import layers_of
 
 BASES = {"BASE": "standard", "APPR": "approximate", "ITER": "iterative"}
 
@@ -48,21 +49,43 @@ def test_bounds_of_table_1_are_those_of_the_iterative_basis() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "where"),
+    ("name", "layers", "where"),
     [
-        ("LeNet5 on MNIST", {"data": "mnist", "size": "long", "epochs": 100, "num_measured": 60_000, "init": None}),
-        ("LeNet5 on CIFAR-10", {"data": "cifar10", "size": "published", "epochs": 300, "num_measured": 50_000}),
+        (
+            "LeNet5 on MNIST",
+            ("fc1", "fc2"),
+            {"network": "LeNet5", "data": "mnist", "size": "long", "epochs": 100, "num_measured": 60_000, "init": None},
+        ),
+        (
+            "LeNet5 on CIFAR-10",
+            ("fc1", "fc2"),
+            {"network": "LeNet5", "data": "cifar10", "size": "published", "epochs": 300, "num_measured": 50_000},
+        ),
+        ("F-1500^3 on MNIST", ("fc1",), {"network": "F-1500^3", "data": "mnist", "num_measured": 60_000}),
+        ("F-1500^3 on MNIST", ("fc2", "fc3"), {"network": "F-1500^3", "data": "mnist", "num_measured": 2000}),
     ],
 )
-def test_overlaps_of_table_8(name: str, where: dict[str, object]) -> None:
+def test_overlaps_of_table_8(name: str, layers: tuple[str, ...], where: dict[str, object]) -> None:
     numbers = {quantity: (theirs, ours) for quantity, theirs, ours in item_of(2, "Table 8").numbers}
-    for layer in ("fc1", "fc2"):
+    on_some = " (E[M] on 2,000 images)" if where["num_measured"] == 2000 else ""
+    for layer in layers:
         (row,) = rows_of("layers/subspace", layer=layer, labels=None, **where)
-        theirs, ours = numbers[f"{name}, {layer}"]
+        theirs, ours = numbers[f"{name}, {layer}{on_some}"]
         assert row.number("published") == float(theirs)
         found = [row.number(field) for field in ("as_printed", "centred", "by_activity")]
         for text, value in zip(re.findall(r"\d\.\d+", ours), found, strict=True):
             assert abs(float(text) - value) <= 0.0051, (layer, text, value)
+
+
+def test_table_8_by_the_recipe_of_the_paper_on_mnist() -> None:
+    evidence = item_of(2, "Table 8").evidence
+    for field in ("centred", "by_activity"):
+        pairs = []
+        for epochs in (10, 30):
+            rows = rows_of("layers/subspace", data="mnist", size="published", epochs=epochs, num_measured=2000)
+            pairs.append(", ".join(f"{row.number(field):.2f}" for row in sorted(rows, key=lambda row: row["layer"])))
+        assert pairs[0] in evidence
+        assert pairs[1] in evidence
 
 
 @pytest.mark.parametrize(
@@ -118,3 +141,74 @@ def test_norms_on_data_at_the_scale_of_torch() -> None:
         costs = [row.number("cost_per_layer") for row in rows_of("function/torch-scaled-data", penalty=penalty)]
         assert ours == f"{min(costs):.2f} to {max(costs):.2f}"
         assert len(costs) == 3
+
+
+def test_eigenvalues_from_both_factors() -> None:
+    evidence = item_of(2, "Sections 3.1, 3.2: eigenvalues from both factors").evidence
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows_of("layers/spectra", labels="true"):
+        key = (row["data"], row["network"], row["layer"].rstrip("0123456789"))
+        pairs = zip(row.array("hessian")[:9], row.array("scaled_output")[:9], strict=False)
+        found.setdefault(key, []).extend(value / product for value, product in pairs if product > 0)
+    assert len(found) == 7
+    for ratios in found.values():
+        assert f"{min(ratios):.2f} to {max(ratios):.2f}" in evidence
+
+
+def test_heights_and_falls_of_overlaps() -> None:
+    evidence = item_of(2, "Sections 5.3, G.3: the height of the peak").evidence
+    lenet = rows_of("layers/overlap", network="LeNet5", compared="seeds", labels="true")
+
+    def at_outputs(row: Row) -> float:
+        return float(row.array("overlap")[int(row["num_outputs"]) - 1])
+
+    for row in (row for row in lenet if row["data"] == "cifar10" and row.get("size") == "long"):
+        assert f"{at_outputs(row):.3f}" in evidence
+        assert f"{row.number('input_overlap'):.3f}" in evidence
+        assert f"{row['growth_end']} of {row['num_outputs']}" in evidence
+    small = [row for row in lenet if (row["data"], row["layer"], row.get("size")) == ("cifar10", "conv2", None)]
+    for values in ([at_outputs(row) for row in small], [row.number("input_overlap") for row in small]):
+        assert f"{min(values):.3f} to {max(values):.3f}" in evidence
+    falls = sum(float(row.array("overlap")[-1]) < at_outputs(row) for row in lenet)
+    assert f"{falls} of {len(lenet)} pairs" in item_of(2, "Section G.3.1: the overlap falls behind m").evidence
+
+
+def test_medians_of_bulks() -> None:
+    evidence = item_of(4, "Sections 4.1, 5: the bulk moves to zero").evidence
+    quadratic = rows_of("teacher/quadratic-spectrum", shape="square")
+    error = rows_of("teacher/erf-spectrum", shape="square")
+    for values, digits in (
+        ([row.number("median_positive") for row in quadratic], 3),
+        ([row.number("bulk_median") for row in error], 4),
+        ([row.number("top.mean") for row in quadratic], 1),
+    ):
+        *first, last = (f"{value:.{digits}f}" for value in values)
+        assert f"{', '.join(first)} and {last}" in evidence
+    large = [row.number("large_mean") for row in error]
+    assert f"{min(large):.2f} to {max(large):.2f}" in evidence
+
+
+def test_gaps_of_spectra_by_data_set() -> None:
+    evidence = item_of(2, "Figure 3").evidence
+    gaps: dict[tuple[str, str, str], list[float]] = {}
+    own: dict[str, list[float]] = {}
+    for row in rows_of("layers/spectra"):
+        if row["layer"] in ("conv1", layers_of(row["network"])[-1]):
+            continue
+        labels, kind = row["labels"], row["layer"].rstrip("0123456789")
+        if row["data"] == "digits":
+            own.setdefault(labels, []).append(row.number("gap_of_hessian"))
+        key = (labels if labels == "random" else row["data"], row["network"], kind)
+        gaps.setdefault(key if kind == "fc" else ("", "", kind), []).append(row.number("gap_of_output"))
+    random = [value for (labels, *_), values in gaps.items() if labels == "random" for value in values]
+    true = [values for (labels, *_), values in gaps.items() if labels != "random"]
+    assert len(true) == 6
+    for values in (*true, random, *own.values()):
+        assert f"{min(values):.2f} to {max(values):.2f}" in evidence
+
+
+def test_ranks_along_a_training() -> None:
+    (row,) = rows_of("fcn/training", data="mnist", scenario="relu")
+    for part, first, last in (("functional", "1,824", "0"), ("outer_product", "963", "339")):
+        assert [f"{row.number(f'{moment}.{part}'):,.0f}" for moment in ("initial", "final")] == [first, last]
+        assert f"{first} to {last}" in item_of(0, "Figure 8").evidence

@@ -26,8 +26,8 @@ def study(question: str, **fields: Any) -> Study:
         (outcome(agree=3, claims=(True, None)), "Yes as far as it is decided.", "All that is decided holds."),
         (
             outcome(claims=(True, None, None)),
-            "Open but for 1 of 3 claims, which hold.",
-            "Open but for 1 of 3 claims, which hold.",
+            "Mostly open: 1 of 3 claims are decided, and hold.",
+            "Mostly open: 1 of 3 claims are decided, and hold.",
         ),
         (outcome(claims=(True, True, None)), "Yes as far as it is decided.", "All that is decided holds."),
         (outcome(agree=3, claims=(None,)), "Open.", "Open."),

@@ -16,7 +16,7 @@ from toy_processes import SEARCH_PATH, said, until, waiting
 
 pytest.importorskip("distributed", reason="the package distributed is not installed")
 
-from hessmap_research.runner.engines.cluster import ClusterError
+from hessmap_research.runner.engines.executors import ClusterError
 from hessmap_research.runner.run import run
 from hessmap_research.runner.store import StudyStore
 
@@ -84,7 +84,7 @@ def test_a_study_runs_on_a_cluster_and_survives_a_worker(scheduler: str, store_p
 
 
 def test_a_scheduler_that_does_not_answer_is_one_sentence(store_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap_research.runner.engines.cluster._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("hessmap_research.runner.engines.executors._CONNECT_SECONDS", 0.5)
     with pytest.raises(ClusterError, match=r"a Dask scheduler must answer; tcp://127\.0\.0\.1:9 does not"):
         run("toy_studies:SQUARE", store_path, engine="dask", scheduler="tcp://127.0.0.1:9")
 

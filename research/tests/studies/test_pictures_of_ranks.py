@@ -23,7 +23,7 @@ from hessmap_research.studies.cnn import training as cnn_training
 from hessmap_research.studies.fcn import nonlinear_record, relu_bounds
 from hessmap_research.studies.fcn import training as fcn_training
 from hessmap_research.studies.random_networks.convolutional import DEEP_LAW
-from hessmap_research.views.line_marks import lowest_shown
+from hessmap_research.views.marks import lowest_shown
 from hessmap_research.views.panels import curves, panels
 
 RESULTS = Path(__file__).parents[2] / "results"

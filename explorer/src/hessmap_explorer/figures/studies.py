@@ -26,8 +26,7 @@ from hessmap_research.runner.encoding import case_key
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.view import Cloud, Heatmap, Histogram, Lines, Plane
 from hessmap_research.views.legends import how_to_read, reading_text
-from hessmap_research.views.line_marks import slope_line
-from hessmap_research.views.marks import histogram_density, matrix_over_fields, value_limits
+from hessmap_research.views.marks import histogram_density, matrix_over_fields, slope_line, value_limits
 from hessmap_research.views.panels import (
     Curve,
     Panel,

@@ -37,7 +37,7 @@ def papers(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what the papers claim, item by item, and how far each claim was verified."""
+    """List the papers' claims, and how far each was verified."""
     from dataclasses import replace
 
     from hessmap.errors import require_name
@@ -77,7 +77,7 @@ def _open_items(asked: Sequence[Paper], is_named: bool) -> None:
     from pathlib import Path
 
     from hessmap.errors import require
-    from hessmap_research.papers.item_page import item_page
+    from hessmap_research.papers.text import item_page
 
     remedy = 'hessmap papers 2 "Table 8" --open'
     require(is_named, "--open shows the items of a name", "got no name", remedy)

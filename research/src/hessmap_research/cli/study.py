@@ -58,7 +58,7 @@ Name = Annotated[
         help="The name of a study, or package.module:attribute for one of your own.", autocompletion=_names_of_studies
     ),
 ]
-Data = Annotated[str | None, typer.Option(help="The data set to use; unless given, the study's default.")]
+Data = Annotated[str | None, typer.Option(help="The data set to use. Default: the study's own.")]
 Results = Annotated[Path | None, typer.Option("--results", help="Read the exported JSON of this folder instead.")]
 
 
@@ -101,7 +101,7 @@ def run(
     data: Data = None,
     store: StorePath = STORE,
     engine: Annotated[str, typer.Option(help="processes, inline (this process) or dask.")] = "processes",
-    workers: Annotated[int | None, typer.Option(help="Worker processes; unless given, one for each core.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="With --engine dask: address of its scheduler.")] = None,
     case: Annotated[str | None, typer.Option(help="Run one case alone, spelled as JSON.")] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Re-run failed cases.")] = False,

@@ -25,9 +25,8 @@ from hessmap.linalg.layout import Layout
 from hessmap.linalg.memory import require_memory
 from hessmap.linalg.operator import SymmetricOperator
 from hessmap.records import PARTS, Part
-from hessmap_research.deep_linear.blocks import Pair, block_factors
 from hessmap_research.deep_linear.network import DeepLinear
-from hessmap_research.deep_linear.operators import DeepLinearHessian
+from hessmap_research.deep_linear.operators import DeepLinearHessian, Pair, block_factors
 from hessmap_research.toeplitz import ToeplitzLayer
 
 

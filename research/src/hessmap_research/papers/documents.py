@@ -42,7 +42,7 @@ def _row(item: Item, page: str) -> str:
     studies = item.studies if item.status != "not run" else ()
     data = ", ".join(dict.fromkeys(name for study in studies for name in _data(study)))
     stored = f" Data: {data}." if data else ""
-    left = f" Left: {item.left}." if item.left else ""
+    left = f" Not run yet: {item.left}." if item.left else ""
     parts = f"{_numbers(item)}{stored}{left}"
     evidence = f"{item.evidence}{'.' if parts and item.evidence else ''}{parts}".strip()
     return "| " + " | ".join(_cell(text) for text in (name, item.claim, item.status, evidence)) + " |"

@@ -54,7 +54,7 @@ class Check:
         return CaseOutcome(dict(row.case), self.measured, outcome, measured, predicted, gap, is_conjecture)
 
     def _kind(self, row: Row) -> str:
-        """The kind of truth of the prediction; a conjecture is one of a value or of a bound."""
+        """The kind of the prediction; a conjecture is one of a value or of a bound."""
         source = row[self.predicted] if isinstance(self.predicted, str) else None
         if not isinstance(source, Mapping) or "kind" not in source:
             return "exact"

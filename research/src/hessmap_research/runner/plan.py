@@ -143,7 +143,7 @@ class RemainingTime:
         return len(self._predicted)
 
     def seconds(self, num_workers: int) -> float | None:
-        """The time left when so many cases are measured at a time; None before anything is known."""
+        """The time left if ``num_workers`` cases are measured at a time; None before anything is known."""
         if not self._predicted:
             return 0.0
         if self._num_done >= _CASES_PER_WORKER * num_workers and self._work_done > 0:

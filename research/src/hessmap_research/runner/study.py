@@ -119,7 +119,7 @@ class Study:
             return "No." if is_yes_or_no else "Nothing of what is claimed holds."
         num_decided = sum(claim.holds is not None for claim in claims)
         if 2 * num_decided < len(claims) and not outcome.num_agree:
-            return f"Open but for {num_decided} of {len(claims)} claims, which hold."
+            return f"Mostly open: {num_decided} of {len(claims)} claims are decided, and hold."
         if num_decided < len(claims):
             return "Yes as far as it is decided." if is_yes_or_no else "All that is decided holds."
         return "Yes." if is_yes_or_no else "All that is claimed holds."

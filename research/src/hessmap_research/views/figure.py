@@ -34,8 +34,7 @@ from hessmap_research.runner.collection import Collection
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.view import Cloud, Figure, Heatmap, Histogram, Limits, Lines, Mark, Plane, Scale
 from hessmap_research.views.legends import NEUTRAL, place_legends
-from hessmap_research.views.line_marks import draw_lines, series_looks
-from hessmap_research.views.marks import draw_cloud, draw_heatmap, draw_histogram, draw_plane
+from hessmap_research.views.marks import draw_cloud, draw_heatmap, draw_histogram, draw_lines, draw_plane, series_looks
 from hessmap_research.views.panels import Panel, curves, kind_label, kinds_of, shown_panels, sort_key
 
 # So that several marks of a panel differ, also from its series; grey with dashes first.

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from hessmap.views.plots.style import INK, mathematics
 from hessmap_research.runner.view import Lines, Reading
 from hessmap_research.views.panels import Curve
-from hessmap_research.views.spelling import plurals
+from hessmap_research.views.table import plurals
 
 _SIGNS_AN_INCH = 15  # of a legend
 _SHARE_OF_AXES = 0.85  # of the width of a panel
@@ -137,7 +137,7 @@ def _look(handle: Any) -> tuple[str, ...]:
 
 
 def _draw(owner: Axes | Figure, entries: Entries, width: float, **place: Any) -> int:
-    """Draw a legend in as many columns as so many inches hold; how many lines it has."""
+    """Draw a legend in as many columns as fit into ``width`` inches; return its number of lines."""
     labels, handles = [label for label, _ in entries], [handle for _, handle in entries]
     widest = max(len(label.replace("$", "").replace("\\", "")) for label in labels) + 6
     num_columns = max(1, min(len(labels), int(_SIGNS_AN_INCH * width / widest)))

@@ -16,8 +16,7 @@ from hessmap.views.plots.style import literal, mathematics
 from hessmap_research.runner.collection import Collection
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.view import INDEX, Cloud, Figure, Lines, Series
-from hessmap_research.views.spelling import counted, phrase, shown_value, spelled
-from hessmap_research.views.table import words
+from hessmap_research.views.table import counted, phrase, shown_value, spelled, words
 
 Style = Literal["line", "points", "dashed"]
 MOST_PANELS = 9

@@ -75,7 +75,7 @@ def test_bases_differ_in_their_bounds_alone_and_the_order_is_judged() -> None:
     ("claim", "bounds", "worse"),
     [
         ("basis-beats-none", {"approximate": 0.25, "standard": 0.36}, {"approximate": 0.32}),
-        ("anew-costs-nothing", {"iterative": 0.252, "approximate": 0.25}, {"iterative": 0.254}),
+        ("recomputing-costs-nothing", {"iterative": 0.252, "approximate": 0.25}, {"iterative": 0.254}),
         (
             "activity-beats-weights",
             {"iterative_activity": 0.25, "iterative_weights": 0.26},

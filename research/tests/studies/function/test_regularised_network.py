@@ -14,7 +14,7 @@ from hessmap.errors import HessmapError
 from hessmap.networks import FullyConnected
 from hessmap_research.studies.function import regularised_network as module
 from hessmap_research.studies.function.regularised_network import regularised_network
-from hessmap_research.studies.function.relu_descent import ReluDescent
+from hessmap_research.studies.function.relu_objective import ReluDescent
 
 
 def _data(loss: str, num_samples: int = 30) -> Data:

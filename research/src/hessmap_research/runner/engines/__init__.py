@@ -55,7 +55,7 @@ def engine_for(
         num_workers = max(1, num_cores() // study.threads) if workers is None else workers
         require(num_workers >= 1, "workers must be at least 1", f"got {workers}")
         return Processes(study, address, models, num_workers, seconds_of)
-    from hessmap_research.runner.engines.cluster import Cluster
+    from hessmap_research.runner.engines.executors import Cluster
 
     if scheduler is None:
         raise InvalidInput(sentence("engine dask needs the address of a scheduler", "none is given"))

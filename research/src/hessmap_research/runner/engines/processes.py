@@ -187,7 +187,7 @@ class Processes:
     def _take_back(self, worker: Worker, todo: deque[str]) -> Iterator[Outcome]:
         """Put back what a dead worker was given; the case that it was at is tried once more, then it has failed.
 
-        A worker that died before it was ready was at no case: nothing is held against what it was given.
+        A worker that died before it was ready was at no case: none of its cases counts as tried.
         """
         code, words = worker.close(patience=10.0)
         if worker.is_ending and code == 0:

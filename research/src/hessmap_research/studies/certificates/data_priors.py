@@ -118,7 +118,7 @@ def has_colours(network: str, data: str) -> bool:
 
 @lru_cache(maxsize=1)
 def samples(data: str, has_colours: bool = False, num_images: int | None = None) -> tuple[Data, Data]:
-    """The training samples, all or so many, and the test samples (a sixth as many), in single precision and scaled by
+    """``num_images`` (default: all) training samples and a sixth as many test samples, in single precision, scaled by
     constants alone; read once for the cases of a run that follow each other."""
     from hessmap.datasets import Data, by_name, subsample
 

@@ -42,8 +42,8 @@ _CONVOLUTIONAL = {"mnist": "strided-8-16", "fashion_mnist": "strided-8-16", "cif
 
 
 def cases(data: str) -> tuple[Case, ...]:
-    """Small networks at every fraction and in every basis, on so many images that all of that can be run; a few of them
-    on all images; on MNIST also the large ones, whose numbers are compared."""
+    """Small networks at every fraction and in every basis, on a subset of the images that keeps all of them affordable;
+    a few on all images; on MNIST also the large ones, whose numbers are compared."""
     if data == "digits":
         common = _common(epochs=60, iterations=600, draws=50_000) | {"fraction": FRACTIONS, "seed": range(2)}
         plain = grid(network=["fc-100"], posterior=("prior", *BASES), **common)
@@ -55,13 +55,13 @@ def cases(data: str) -> tuple[Case, ...]:
 
 
 def _with_pooling(data: str) -> tuple[Case, ...]:
-    """Photographs in a larger convolutional network, all of them: what it promises, beside the smaller ones."""
+    """All CIFAR-10 images in a larger convolutional network, next to the smaller ones."""
     common = _common(epochs=6, iterations=0, draws=0) | {"posterior": ["prior"], "seed": [1]}
     return grid(network=["cnn-16-32"], fraction=[0.25], **common) if data == "cifar10" else ()
 
 
 def _on_all_images(data: str) -> tuple[Case, ...]:
-    """A prior from a tenth: where so many others are left, a divergence has the best chance to pay."""
+    """A prior from a tenth: most samples are left, so that a divergence has the best chance to pay."""
     common = _common(prior_epochs(0.1, 3), iterations=400, draws=20_000) | {"seed": [1], "fraction": [0.1]}
     return grid(network=["fc-100"], posterior=("standard", "iterative", "moved"), **common)
 

@@ -101,8 +101,8 @@ TABLE_1 = Study(
     view=_VIEW,
     version=3,
     answered=Answer(
-        "15 of 24 bounds are at most the published ones, one training each; with true labels a basis found anew"
-        " is tighter than one found once on every network, and that is tighter than the standard one.",
+        "15 of 24 bounds are at most the published ones, one training each; with true labels a recomputed basis"
+        " is tighter than one computed once on every network, and that is tighter than the standard one.",
         num_claims=4,
         fails=("at-most-published",),
         inconclusive=("iterative-beats-approximate",),

@@ -59,7 +59,7 @@ def compared_correlations(
     """Which of two quantities correlates more with a target, over the same resamples of the cases.
 
     ``target`` has one value for each case, or a row of them, one for each seed; then the mean of the row counts. A
-    resample draws cases with replacement, and seeds anew for each case that it drew. Pearson's coefficient, or with
+    resample draws cases with replacement, then seeds for each case that it drew. Pearson's coefficient, or with
     ``by_order`` Spearman's: Pearson's of the places in order, which any monotone curve brings to 1. Intervals hold the
     middle 95 % of 4,000 resamples, drawn from ``seed``.
 

@@ -117,7 +117,7 @@ STUDY = Study(
     ),
     seconds=lambda case: 0.1 + 0.4 * (case["channels"] / 8) ** 4,
     answered=Answer(
-        "It depends: from 6 to 12 channels H_L grows with exponents from 0.4 to 0.6 but for padded networks, a"
+        "It depends: from 6 to 12 channels H_L grows with exponents from 0.4 to 0.6 except for padded networks, a"
         " little above (0.604); the bounds at 1,000 to 10,000 channels grow by 0.500.",
         num_claims=5,
         cases="agrees",

@@ -90,7 +90,7 @@ def _unchanged_claims(linear: Sequence[Row]) -> Iterator[Claim]:
     changed = [before for before, after in steps if not _is_equal((before, after), "functional")]
     last = max((row["num_samples"] for row in changed), default=0)
     detail = f"{len(changed)} of {len(steps)} steps change it, the last one from {last} samples on"
-    yield Claim("functional-unaffected", "Linear: H_f is unaffected but for the fewest samples", last < 10, detail)
+    yield Claim("functional-unaffected", "Linear: from 10 samples on the rank of H_f is constant", last < 10, detail)
 
 
 def _is_equal(step: tuple[Row, Row], part: str) -> bool:

@@ -107,7 +107,7 @@ def activation_patterns(problem: Problem) -> ActivationPatterns:
     act as a linear network on the inputs times their slope, whose rank is that of the inputs with a slope other than 0.
     """
     from hessmap.exact import certified_matrix_rank
-    from hessmap.exact.activation_patterns import signs
+    from hessmap.exact.evaluation import signs
     from hessmap.exact.reading import read_chain
     from hessmap.networks import describe
     from hessmap.theory.fully_connected.activations import ActivationGroup

@@ -14,7 +14,7 @@ _NOISE = 1e-2
 
 
 def embedded_network(layers: Sequence[Layer], width: int, *, seed: int, noise: float = _NOISE) -> nn.Sequential:
-    """The same function but for the noise, as a network whose hidden layers have ``width`` units.
+    """The same function up to the noise, as a network whose hidden layers have ``width`` units.
 
     Noise of this deviation on every weight lets the units that the built network leaves out take part in training.
     """

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap_research.runner.claims import Answer, Claim, claim_id
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.study import Case, Study, grid
-from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
+from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Scale, Series, View
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,6 +124,10 @@ _MOST_STEPS = 5000  # of L-BFGS
 _ENOUGH = 0.05  # gradient norm at which L-BFGS ends earlier; not what the claims call a minimum, which has no scale
 _STRONG = 100.0
 _PLACES = range(1, TRUE_RANK + 4)  # of singular values that are drawn
+_FIGURES: tuple[tuple[str, str, str, Scale], ...] = (
+    ("activations", "activation", "singular value, centred", "log"),
+    ("weights", "weight", "singular value", "linear"),
+)
 _SCALES = (1.0, 0.3)
 _NUM_SHOWN = 10
 
@@ -234,20 +238,23 @@ def _split(model: Any, ranks: Sequence[int]) -> dict[str, Any]:
     }
 
 
-def _panel(title: str, group: str, label: str) -> Lines:
-    """Of the paper's penalty and the first seed, a panel for each deviation of inputs."""
-    return Lines(
-        title=title,
-        where={"mean_over": next(iter(RIDGES)), "first_penalty": _STRONG, "seed": 0},
-        facet="scale",
-        x=INDEX,
-        series=tuple(
-            Series(f"$s_{place}$", line=f"{group}.s_{place}", points=f"{group}.s_{place}") for place in _PLACES
-        ),
-        x_label="layer",
-        y_label=label,
-        y_scale="log" if group == "activation" else "linear",
-        marks=(Mark("split.start", "bottleneck from"), Mark("split.end", "to")),
+def singular_value_figures(where: Case, facet: str) -> tuple[Lines, ...]:
+    """Singular values of activations and of weights over the layers, of the trainings ``where``, a panel a value."""
+    return tuple(
+        Lines(
+            title=title,
+            where=where,
+            facet=facet,
+            x=INDEX,
+            series=tuple(
+                Series(f"$s_{place}$", line=f"{group}.s_{place}", points=f"{group}.s_{place}") for place in _PLACES
+            ),
+            x_label="layer",
+            y_label=label,
+            y_scale=scale,
+            marks=(Mark("split.start", "bottleneck from"), Mark("split.end", "to")),
+        )
+        for title, group, label, scale in _FIGURES
     )
 
 
@@ -267,12 +274,8 @@ STUDY = Study(
         "layer-costs-rank": "A layer inside the bottleneck costs its rank, to a tenth",
     },
     view=View(
-        figures=tuple(
-            _panel(title, group, label)
-            for title, group, label in (
-                ("activations", "activation", "singular value, centred"),
-                ("weights", "weight", "singular value"),
-            )
+        figures=singular_value_figures(
+            {"mean_over": next(iter(RIDGES)), "first_penalty": _STRONG, "seed": 0}, facet="scale"
         ),
         panels_in_a_row=2,
         table=(

@@ -66,7 +66,7 @@ def minimise(model: nn.Sequential, data: Data, ridge: float, *, num_steps: int, 
 
 
 def descend(objective: ReluObjective, point: Tensor, *, num_steps: int, seed: int = 0) -> Tensor:
-    """So many steps of L-BFGS, with a new preconditioner and memory every ``_REFRESH``; fewer where none goes down."""
+    """``num_steps`` steps of L-BFGS, with new preconditioner and memory every ``_REFRESH``; fewer if none descends."""
     value, gradient = objective(point)
     for step in range(num_steps):
         if step % _REFRESH == 0:

@@ -2,7 +2,7 @@
 
 Minimised is mean ||f(x) - y||^2 (or the mean cross-entropy) + ridge ||parameters||^2: ReLU, He initialisation, zero
 biases, full batches in float32 on one thread, a step size that rises linearly for 100 steps and then falls along a
-cosine to 2 % of ``learning_rate``. With ``first_penalty`` above 1 the penalty starts so many times as strong.
+cosine to 2 % of ``learning_rate``. With ``first_penalty`` above 1 the penalty starts that much stronger.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from hessmap.datasets import Data
-    from hessmap_research.studies.function.relu_descent import ReluDescent
+    from hessmap_research.studies.function.relu_objective import ReluDescent
 
 RECIPE_VERSION = 1
 WARM_UP = 100
@@ -125,7 +125,7 @@ def share_of_penalty(step: int, num_steps: int, first: float) -> float:
 
 def _train(model: nn.Sequential, data: Data, settings: dict[str, Any], checkpoints: Path) -> dict[str, Any]:
     from hessmap.training import load_checkpoint, save_checkpoint
-    from hessmap_research.studies.function.relu_descent import ReluDescent
+    from hessmap_research.studies.function.relu_objective import ReluDescent
 
     descent = ReluDescent(model, *data, settings["loss"])
     optimiser = _optimiser(descent, settings)

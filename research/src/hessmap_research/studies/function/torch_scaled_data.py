@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hessmap_research.runner.claims import Answer, Claim, claim_id
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.study import Case, Study, grid
-from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
+from hessmap_research.runner.view import Column, View
 from hessmap_research.studies.function import published_setting as published
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ _PENALTIES = (1.0, 2.0, 4.0)  # times the paper's 0.05 / L
 _RIDGE = published.RIDGES["samples"]
 _NUM_UNITS = 100
 _MIDDLE = slice(3, 9)  # hidden layers 4 to 9 of 12
-_PLACES = range(1, published.TRUE_RANK + 4)
 
 
 def torch_data(true_rank: int, seed: int) -> Data:
@@ -115,22 +114,6 @@ def _listed(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-def _panel(title: str, group: str, label: str) -> Lines:
-    return Lines(
-        title=title,
-        where={"seed": 0},
-        facet="penalty",
-        x=INDEX,
-        series=tuple(
-            Series(f"$s_{place}$", line=f"{group}.s_{place}", points=f"{group}.s_{place}") for place in _PLACES
-        ),
-        x_label="layer",
-        y_label=label,
-        y_scale="log" if group == "activation" else "linear",
-        marks=(Mark("split.start", "bottleneck from"), Mark("split.end", "to")),
-    )
-
-
 STUDY = Study(
     name="function/torch-scaled-data",
     question="Does the paper's network have rank 4 and a norm of 6 per layer on data at the scale of torch's defaults?",
@@ -145,10 +128,7 @@ STUDY = Study(
         "cost": "||W||^2 / L is within 1 of the paper's 6",
     },
     view=View(
-        figures=(
-            _panel("activations", "activation", "singular value, centred"),
-            _panel("weights", "weight", "singular value"),
-        ),
+        figures=published.singular_value_figures({"seed": 0}, facet="penalty"),
         panels_in_a_row=2,
         table=(
             Column("penalty", "penalty / (0.05 / L)"),

@@ -128,7 +128,7 @@ def _contrast(setting: tuple[str, ...], where: str, rows: Sequence[Row]) -> Iter
 
 
 def _sign_test(name: str, claim: str, pairs: Sequence[tuple[int, int]]) -> Claim:
-    """Of the pairs in which one network alone has a tripoint: decided where chance would give so many in under 5 %."""
+    """Of the pairs in which only one network has a tripoint: decided if chance gives that many in under 5 %."""
     from scipy.stats import binomtest
 
     shallow_alone = sum(shallow > 0 and deep == 0 for shallow, deep in pairs)

@@ -29,7 +29,7 @@ def cases(data: str) -> tuple[Case, ...]:
 def measure(case: Case) -> dict[str, Any]:
     """Variances between clusters over those within them, and where t-SNE puts the points of every class and logit."""
     from hessmap.layers import logit_gradients
-    from hessmap_research.instruments.clusters import cluster_ratios, embedded
+    from hessmap_research.instruments.matricisation import cluster_ratios, embedded
     from hessmap_research.studies.layers.trained_layers import trained_layers, untrained_layers
     from hessmap_research.studies.plotted_curves import four_digits
 

@@ -50,7 +50,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap.measurement import top_eigenpairs
     from hessmap.measurement.overlap import overlap_curve
     from hessmap.theory.layers import full_eigenpairs, printed_full_eigenpairs
-    from hessmap_research.instruments.full_factors import full_factors
+    from hessmap_research.instruments.matricisation import full_factors
     from hessmap_research.studies.layers.measured_layer import problem_of
     from hessmap_research.studies.plotted_curves import four_digits
 

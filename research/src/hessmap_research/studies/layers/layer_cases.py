@@ -40,7 +40,7 @@ ON_ALL_IMAGES: dict[str, Case] = {
     for data, epochs in (("mnist", 50), ("cifar10", 90))
 }
 NUM_ON_ALL_IMAGES = 2  # models
-# The same network as published, without momentum, for 300 of the paper's 1,000 epochs: some 3,000 s of a core.
+# The same network as published, without momentum, for 300 of the paper's 1,000 epochs: about 3,000 CPU-seconds.
 OWN_RECIPE: Case = {"network": "LeNet5", "size": "published", "epochs": 300}
 
 

@@ -86,7 +86,7 @@ def _separable_classes(rows: Sequence[Row]) -> Iterator[Claim]:
         )
         claim = f"{where}: no k beyond it overlaps more"
         yield _of_long_curves(claim_id("none-beyond", data, layer), claim, chosen, lambda row: row["peak"] < 12)
-        claim = f"{where}: as the paper has it, every pair peaks within a quarter of m"
+        claim = f"{where}: as in the paper, every pair peaks within a quarter of m"
         yield _of_long_curves(claim_id("at-outputs", data, layer), claim, chosen, _is_at_outputs)
 
 
@@ -159,13 +159,13 @@ def _output_dimension(rows: Sequence[Row]) -> Iterator[Claim]:
     for data in ("mnist", "cifar10"):
         for layer in ("conv2", "fc1"):
             chosen = _chosen(rows, data=data, network="LeNet5", layer=layer, compared="seeds")
-            claim = f"As the paper has it, {layer} of LeNet5 on {data}: every pair peaks within a quarter of m"
+            claim = f"As in the paper, {layer} of LeNet5 on {data}: every pair peaks within a quarter of m"
             small = [row for row in chosen if "size" not in row]
             yield _of_long_curves(claim_id("lenet-at-outputs", data, layer), claim, small, _is_at_outputs)
     for row in rows:
         if "size" in row:  # one pair, and Hessians on some of the images: what is not found there decides nothing
             where = f"{row['layer']} of LeNet5 on all images of {row['data']}"
-            claim = f"As the paper has it, {where}: two models peak within a quarter of m"
+            claim = f"As in the paper, {where}: two models peak within a quarter of m"
             yield Claim(
                 claim_id("lenet-all-images", row["data"], row["layer"]),
                 claim,

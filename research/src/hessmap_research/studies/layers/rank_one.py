@@ -103,8 +103,8 @@ STUDY = Study(
         group_by=(*shared.LAYER, "size"),
     ),
     answered=Answer(
-        "It depends: on digits the top 10 are, by more than 0.9 but for fc1 after 300 epochs; the mean of all"
-        " that were found is above 0.5 everywhere but in some layers of LeNet5 on CIFAR-10.",
+        "It depends: on digits the top 10 are, by more than 0.9 except in fc1 after 300 epochs; the mean of all"
+        " that were found is above 0.5 everywhere except in some layers of LeNet5 on CIFAR-10.",
         num_claims=10,
         fails=(
             "mean-of-10-f-100-2-digits-300-fc1-fc2-fc3",

@@ -73,7 +73,7 @@ _LARGE = {
         "": Recipe(5000, 100, 300, momentum=0.9, stop_at_accuracy=1.0),
     },
 }
-# Deep convolutional networks of few channels, until every one of some hundred images is right.
+# Deep convolutional networks of few channels, until all of a few hundred images are classified correctly.
 _NARROW = {
     "cifar10": {
         "VGG11": Recipe(500, 60, 150, learning_rate=0.02, momentum=0.9, stop_at_accuracy=1.0, batch_size=32),

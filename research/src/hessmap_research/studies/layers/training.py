@@ -33,7 +33,7 @@ _LAYERS = {
     "cifar10": (("LeNet5", "conv2"), ("LeNet5", "fc1")),
 }
 _SHOWN = (1, 5, 9, 10, 20)
-_ALL_IMAGES = 50_000  # on so many the factors are measured, not the Hessian: some 70 s of a core a checkpoint
+_ALL_IMAGES = 50_000  # here only the factors are measured, not the Hessian: about 70 CPU-seconds per checkpoint
 _OVER_EPOCHS = (
     ("gap", "$\\tau_9 / \\tau_{10}$ of E[M]"),
     ("with_final", "overlap with the last top space (1 at the end)"),
@@ -260,7 +260,7 @@ STUDY = Study(
         group_by=("data", "network", "size", "num_measured", "layer"),
     ),
     answered=Answer(
-        "It depends: in fully connected networks the factors have their shape all along but for a few checkpoints of"
+        "It depends: in fully connected networks the factors have their shape throughout except at a few checkpoints of"
         " fc1, and the top space settles; in LeNet5 on CIFAR-10 E[M] does not keep its gap.",
         num_claims=35,
         fails=(

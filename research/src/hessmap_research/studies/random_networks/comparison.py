@@ -93,8 +93,8 @@ def random_networks(
         answer: Answer while every case agrees and every one of ``num_claims`` claims holds.
         num_claims: Number of claims.
         families: Claims that are shown as one, as for ``Study``.
-        claimed: What each side claims of a network; what ``predict_ranks`` gives unless given.
-        exact: The exact values of a network; the ranks of its three Hessians unless given.
+        claimed: What each side claims of a network; default: what ``predict_ranks`` gives.
+        exact: The exact values of a network; default: the ranks of its three Hessians.
     """
     claims_of = claimed or predicted()
     values_of = exact or exact_ranks()
@@ -202,7 +202,7 @@ def count(test: Test = equal, side: str = OURS) -> Field:
 
 
 def count_all(test: Test = equal, *sides: str) -> Field:
-    """The number of networks of which every claim of these sides (ours, unless given) passes the test."""
+    """The number of networks of which every claim of these sides (default: ours) passes the test."""
 
     def counted(compared: Sequence[Compared]) -> int:
         return sum(_passes(one, test, sides or (OURS,)) for one in compared)
@@ -221,7 +221,7 @@ def kinds(compared: Sequence[Compared]) -> dict[str, dict[str, int]]:
 
 
 def counterexamples(test: Test = equal, *sides: str) -> Field:
-    """Every claim of these sides (ours, unless given) that fails the test, with the network and the exact value."""
+    """Every claim of these sides (default: ours) that fails the test, with the network and the exact value."""
 
     def found(compared: Sequence[Compared]) -> list[dict[str, Any]]:
         return [
@@ -301,7 +301,7 @@ def counts_view(
     x: str = "batch",
     y: str = "",
 ) -> View:
-    """Counts as heat maps over ``x`` and ``y`` (the last of ``by`` unless given), and a line of a table for each group.
+    """Counts as heat maps over ``x`` and ``y`` (default: the last of ``by``), and a line of a table for each group.
 
     Args:
         by: Fields of the case that make a line of the table.

@@ -21,7 +21,7 @@ def flow(network: Any, teacher: Any, perturbations: Any, times: Any) -> tuple[An
     """Points (times, students, parameters) and population losses (students, times) of students under the flow."""
     import numpy as np
 
-    from hessmap_research.instruments.gradient_flow import gradient_flow
+    from hessmap_research.instruments.stationary import gradient_flow
 
     def gradient(moved: Any) -> Any:
         return network.population_gradient(network.from_vector(teacher.vector + moved), teacher)

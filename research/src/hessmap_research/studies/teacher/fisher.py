@@ -20,7 +20,7 @@ ACTIVATIONS = {"identity": "identity", "quadratic": "polynomial(0,1,0.5)", "relu
 DISTANCES = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 INPUTS, HIDDEN = 3, 3
 _NUM_BATCHES, _NUM_SAMPLES = 20, 2000
-_FAR = 6.0  # standard errors of the mean of 20 batches, over some hundred entries
+_FAR = 6.0  # standard errors of the mean of 20 batches, over about a hundred entries
 
 
 def measure(case: Case) -> dict[str, Any]:
