@@ -2,18 +2,28 @@
 
 Random weights of GPT-2's shape (12 layers, width 768, 12 heads, 50,257 tokens, tied output layer), 8 sequences of 64
 tokens, float32. The peak is that of the resident memory of the process (``VmHWM``, reset after the first product) above
-what the model and its kept graph take. Products and bytes are stored; seconds are not, because they depend on the load.
+what the model and its kept graph take. Every row runs in a process of its own. Rows of the peers need `.venv-peers`:
+their own products and their own iterations from their own random start, stopped by the same criterion (residual of the
+Ritz pair at most tolerance times the eigenvalue; PyHessian, which has no residual: its relative change). Seconds are
+the best of the products of a row, with the load of the machine beside them.
 
-    python benchmarks/gpt2_sharpness.py [--budget 4e9] [--tolerance 1e-2] [--layers 12]
+    python benchmarks/gpt2_sharpness.py [--rows sharpness,top5,hessian-eigenthings,PyHessian] [--layers 12]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
-from harness import environment, write
+from harness import RESULTS, environment, write
 from torch import Tensor, nn
 
 import hessmap as hm
@@ -61,42 +71,156 @@ def resident(name: str) -> int:
     raise OSError(f"no {name} in /proc/self/status")
 
 
+def next_token_loss(logits: Tensor, ids: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+class Timed:
+    """A product that counts and times itself."""
+
+    def __init__(self, product: Callable[[Tensor], Tensor]) -> None:
+        self.product, self.seconds = product, list[float]()
+
+    def __call__(self, vector: Tensor) -> Tensor:
+        start = time.perf_counter()
+        image = self.product(vector)
+        self.seconds.append(time.perf_counter() - start)
+        return image
+
+
+def measured(setup: Callable[[], Timed], run: Callable[[Timed], dict[str, Any]]) -> dict[str, Any]:
+    """What ``run`` finds, with its products and its peak beyond what there is after the first product."""
+    product = setup()
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
+    product.seconds.clear()
+    line = run(product)
+    return line | {
+        "peak_bytes_beyond_model_and_graph": resident("VmHWM") - before,
+        "resident_before": before,
+        "num_timed_products": len(product.seconds),
+        "seconds_per_product": round(min(product.seconds), 2),
+        "load": round(os.getloadavg()[0], 1),
+    }
+
+
+def ours(model: nn.Module, ids: Tensor, task: str, given: argparse.Namespace) -> dict[str, Any]:
+    problem = hm.Problem(model, hm.next_token(), ids, ids, dtype=torch.float32)
+    hessian = hm.loss_hessian(problem)
+    budget, arguments = (given.budget, {}) if task == "sharpness" else (2 * given.budget, {"count": 5})
+    plan = hm.cost_plan(problem, task, tolerance=given.tolerance, memory_budget=budget, **arguments)  # two products
+    print(problem, plan, sep="\n", flush=True)
+
+    def setup() -> Timed:
+        product = Timed(hessian.matmat)
+        hessian.matmat = product  # type: ignore[method-assign]
+        return product
+
+    def run(product: Timed) -> dict[str, Any]:
+        if task == "sharpness":
+            found = hm.sharpness(hessian, tolerance=given.tolerance, memory_budget=budget)
+            values = {"value": found.value, "residual": found.residual}
+        else:
+            found = hm.top_eigenpairs(hessian, 5, tolerance=given.tolerance, memory_budget=budget)
+            values = {"value": found.eigenvalues.tolist(), "residual": found.residuals.tolist()}
+        return values | {
+            "num_products": found.num_products,
+            "converged": found.converged,
+            "method": plan.method,
+            "memory_budget": int(budget),
+            "predicted_bytes": plan.num_bytes,
+            "predicted_products": plan.num_products,
+            "notes": list(found.provenance.notes) if found.provenance else [],
+        }
+
+    line = measured(setup, run)
+    return line | {"predicted_over_peak": round(plan.num_bytes / line["peak_bytes_beyond_model_and_graph"], 3)}
+
+
+def eigenthings(model: nn.Module, ids: Tensor, given: argparse.Namespace) -> dict[str, Any]:
+    """Lanczos with full orthogonalisation, as many steps as its own residual needs."""
+    import hessian_eigenthings as peer
+
+    operator = peer.HessianOperator(model, [(ids, ids)], lambda m, batch: next_token_loss(m(batch[0]), batch[1]))
+    vector = torch.randn(operator.size)
+
+    def setup() -> Timed:
+        operator.matvec(vector)
+        product = Timed(operator.matvec)
+        operator.matvec = product
+        return product
+
+    def run(product: Timed) -> dict[str, Any]:
+        start = torch.randn(operator.size, generator=torch.Generator().manual_seed(0))
+        found = peer.lanczos_tridiagonal(operator, start, given.steps)
+        diagonal, beside = found.alphas.double(), torch.cat([found.betas, torch.tensor([found.last_beta])]).double()
+        for steps in range(2, len(diagonal) + 1):
+            inner = beside[: steps - 1]
+            matrix = torch.diag(diagonal[:steps]) + torch.diag(inner, 1) + torch.diag(inner, -1)
+            values, vectors = torch.linalg.eigh(matrix)
+            residual = float(beside[steps - 1] * vectors[-1, -1].abs())
+            if residual <= given.tolerance * values[-1]:
+                break
+        return {"value": float(values[-1]), "residual": residual, "num_products": steps, "steps_made": len(diagonal)}
+
+    return measured(setup, run)
+
+
+def pyhessian(model: nn.Module, ids: Tensor, given: argparse.Namespace) -> dict[str, Any]:
+    """Power iteration until the eigenvalue changes by less than the tolerance."""
+    import pyhessian.hessian as peer
+
+    operator = peer.hessian(model, next_token_loss, data=(ids, ids), cuda=False)
+    torch.manual_seed(0)
+
+    def setup() -> Timed:
+        plain = peer.hessian_vector_product
+        product = Timed(lambda vector: plain(operator.gradsH, operator.params, vector))
+        product([torch.randn_like(parameter) for parameter in operator.params])
+        peer.hessian_vector_product = lambda gradients, parameters, vector: product(vector)
+        return product
+
+    def run(product: Timed) -> dict[str, Any]:
+        values, _ = operator.eigenvalues(maxIter=given.steps, tol=given.tolerance, top_n=1)
+        return {"value": values[0], "num_products": len(product.seconds)}
+
+    return measured(setup, run)
+
+
+ROWS = ("sharpness", "top5", "hessian-eigenthings", "PyHessian")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", default=",".join(ROWS))
     parser.add_argument("--budget", type=float, default=4e9)
     parser.add_argument("--tolerance", type=float, default=1e-2)
+    parser.add_argument(
+        "--steps", type=int, default=24, help="at most, for the peers, of which one stores a vector a step"
+    )
     parser.add_argument("--layers", type=int, default=12)
     given = parser.parse_args()
+    names = given.rows.split(",")
+    if len(names) > 1:
+        rest = [f"--{name}={getattr(given, name)}" for name in ("budget", "tolerance", "steps", "layers")]
+        for name in names:
+            subprocess.run([sys.executable, __file__, f"--rows={name}", *rest], check=True)
+        return
     torch.manual_seed(0)
     model = GPT2(given.layers)
     ids = torch.randint(50_257, (8, 64))
-    problem = hm.Problem(model, hm.next_token(), ids, ids, dtype=torch.float32)
-    hessian = hm.loss_hessian(problem)
-    plan = hm.cost_plan(problem, "sharpness", tolerance=given.tolerance, memory_budget=given.budget)  # two products
-    print(problem, plan, sep="\n", flush=True)
-    before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")
-    found = hm.sharpness(hessian, tolerance=given.tolerance, memory_budget=given.budget)
-    peak = resident("VmHWM") - before
-    line = {
-        "num_parameters": problem.num_parameters,
-        "tolerance": given.tolerance,
-        "memory_budget": int(given.budget),
-        "method": plan.method,
-        "predicted_bytes": plan.num_bytes,
-        "predicted_products": plan.num_products,
-        "peak_bytes_beyond_model_and_graph": peak,
-        "predicted_over_peak": round(plan.num_bytes / peak, 3),
-        "bytes_of_a_vector": 4 * problem.num_parameters,
-        "resident_before": before,
-        "num_products": found.num_products,
-        "value": found.value,
-        "residual": found.residual,
-        "converged": found.converged,
-        "notes": list(found.provenance.notes) if found.provenance else [],
-    }
+    if names[0] == "hessian-eigenthings":
+        line = eigenthings(model, ids, given)
+    elif names[0] == "PyHessian":
+        line = pyhessian(model, ids, given)
+    else:
+        line = ours(model, ids, {"sharpness": "sharpness", "top5": "top_eigenpairs"}[names[0]], given)
+    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    line = {"row": names[0], "num_parameters": num_parameters, "bytes_of_a_vector": 4 * num_parameters} | line
     print(line, flush=True)
-    write("gpt2_sharpness", environment(), [line])
+    stored = RESULTS / "gpt2_sharpness.json"
+    others = json.loads(stored.read_text())["cases"] if stored.exists() else []
+    write("gpt2_sharpness", environment(), [*(row for row in others if row["row"] != names[0]), line])
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from harness import environment, seconds_in_turn, speedups, write
 
 from hessmap.measurement import numerical_rank
 from hessmap_research.deep_linear import deep_linear_of, reduce_deep_linear
-from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
+from hessmap_research.deep_linear.reduction import reduced_spectrum
 from networks import SIZES, jax_risk, problem
 
 WANTED = {(64, 30, 20, 10): 15.0, (49, 50, 40, 30, 10): 30.0}

@@ -26,7 +26,7 @@ from hessmap.measurement import numerical_rank
 from hessmap.networks import FullyConnected
 from hessmap.records import RankMeasurement, Spectrum
 from hessmap_research.deep_linear import DeepLinear, DeepLinearHessian, reduce_deep_linear
-from hessmap_research.deep_linear.reduced_spectrum import reduced_spectrum
+from hessmap_research.deep_linear.reduction import reduced_spectrum
 
 CASES = (
     {"widths": (64, 30, 20, 10), "num_samples": 300, "wanted_speedup": 3.0},

@@ -2,8 +2,8 @@
 
 Fully connected ReLU networks 64-w-w-10, cross-entropy, float64. Parameters from 10^3 to 10^7 with 256 samples; samples
 from 10^2 to 5x10^4, with about 55,000 parameters. Every point is a process of its own; its peak is what it held beyond
-what it held before the problem was built. Three ways: "anew", a product of a new operator, which linearises the forward
-pass, on samples that are made anew at every pass; "kept", one more product of an operator on held samples; "traced",
+what it held before the problem was built. Three ways: "fresh", a product of a new operator that linearises the forward
+pass, on samples that are generated at every pass; "kept", one more product of an operator on held samples; "traced",
 the same with its products traced and compiled. Exponents are slopes of logarithms by least squares over all points,
 where what every product costs alike lowers them, and between the last two.
 
@@ -26,13 +26,13 @@ import numpy as np
 
 WIDTHS = (11, 65, 275, 960, 3115)
 SAMPLES = (100, 1000, 10_000, 50_000)
-WAYS = ("anew", "kept", "traced")
+WAYS = ("fresh", "kept", "traced")
 SHOWN_WAYS = {
-    "anew": "anew: a new operator linearises the pass, samples are made at every pass",
+    "fresh": "fresh: a new operator linearises the pass, samples are made at every pass",
     "kept": "kept: one more product of an operator on held samples",
     "traced": "traced: as kept, its products traced and compiled",
 }
-ROUNDS = {"anew": 2, "kept": 8, "traced": 8}
+ROUNDS = {"fresh": 2, "kept": 8, "traced": 8}
 MIDDLE_WIDTH, FEW_SAMPLES, BATCH = 200, 256, 100
 BUDGETS = {"parameters": 2**28, "samples": 2**24}
 HELD_BUDGET = 2**32
@@ -75,19 +75,19 @@ def point(axis: str, value: int, way: str) -> dict[str, Any]:
     tiny = hm.Problem(nn.Linear(64, 10).double(), "cross_entropy", Batches(10))
     hm.loss_hessian(tiny).matmat(torch.ones(650, 1, dtype=torch.float64))  # what is loaded at a first call
     before = forget_peak()
-    if way == "anew":
+    if way == "fresh":
         problem = hm.Problem(model, "cross_entropy", Batches(samples), memory_budget=BUDGETS[axis])
     else:
         inputs, labels = (torch.cat(parts) for parts in zip(*Batches(samples), strict=True))
         options: dict[str, Any] = {"memory_budget": HELD_BUDGET, "compile": way == "traced"}
         problem = hm.Problem(model, "cross_entropy", inputs, labels, **options)
     kept = hm.loss_hessian(problem)
-    if way != "anew":
+    if way != "fresh":
         kept.matmat(vector)
     seconds, processor = [], []
     for _ in range(ROUNDS[way]):
         start, used = time.perf_counter(), time.process_time()
-        (hm.loss_hessian(problem) if way == "anew" else kept).matmat(vector)
+        (hm.loss_hessian(problem) if way == "fresh" else kept).matmat(vector)
         seconds.append(time.perf_counter() - start)
         processor.append(time.process_time() - used)
     return {
@@ -153,8 +153,8 @@ def main() -> int:
         if min(p[of] for p in found) > 0
         for words, first in (("", 0), (" (last two points)", -2))
     }
-    passes = fits["seconds in parameters, anew"] <= 1.1 and fits["seconds in samples, anew"] <= 1.1
-    passes = passes and fits["peak_bytes in parameters, anew"] <= 1.1 and fits["peak_bytes in samples, anew"] <= 0.1
+    passes = fits["seconds in parameters, fresh"] <= 1.1 and fits["seconds in samples, fresh"] <= 1.1
+    passes = passes and fits["peak_bytes in parameters, fresh"] <= 1.1 and fits["peak_bytes in samples, fresh"] <= 0.1
     for name, value in fits.items():
         print(f"exponent of {name}: {value:.2f}")
     cases: list[dict[str, Any]] = [{"points": found, "axis": axis, "way": way} for (axis, way), found in points.items()]

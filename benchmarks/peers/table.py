@@ -138,7 +138,7 @@ def growth_table() -> list[str]:
     heads = [(of, axis) for axis in ("parameters", "samples") for of in ("seconds", "peak_bytes")]
     names = [f"{'memory' if of == 'peak_bytes' else of} in {axis}" for of, axis in heads]
     lines = ["| exponent of all points (last two) | " + " | ".join(names) + " |", "| --- " * (len(heads) + 1) + "|"]
-    for way in ("anew", "kept", "traced"):
+    for way in ("fresh", "kept", "traced"):
         keys = [f"{of} in {axis}, {way}" for of, axis in heads]
         cells = [f"{fits[key]:.2f} ({fits[key + ' (last two points)']:.2f})" if key in fits else "" for key in keys]
         lines.append("| " + " | ".join([way, *cells]) + " |")
