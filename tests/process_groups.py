@@ -16,7 +16,7 @@ from patience import PATIENCE
 def run_processes(folder: Path, module: str, worker: str, count: int, *given: str) -> list[Any]:
     """Call ``worker(rank, count, *given)`` of a test module in every process; what each returned, or None."""
     tests = Path(__file__).parent
-    paths = [str(tests), *(str(tests / folder) for folder in ("curvature", "layers", "track"))]
+    paths = [str(tests), *(str(tests / folder) for folder in ("curvature", "layers", "map", "track"))]
     code = f"""
 import sys; sys.path[:0] = {paths!r}
 import torch, torch.distributed as dist

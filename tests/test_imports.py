@@ -261,3 +261,21 @@ def test_a_light_import_does_not_load_torch(statement: str) -> None:
     program = f"import sys; {statement}; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("source", [SOURCE, RESEARCH, EXPLORER], ids=lambda source: source.name)
+def test_no_file_gives_a_name_two_values(source: Path) -> None:
+    """The second would also be what the functions between the two read."""
+    twice = {}
+    for path in source.rglob("*.py"):
+        targets = [
+            target
+            for node in ast.parse(path.read_text()).body
+            if isinstance(node, ast.Assign | ast.AnnAssign)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        ]
+        inside = (node for target in targets for node in ast.walk(target))
+        names = Counter(node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        if found := [name for name, count in names.items() if count > 1 and name != "_"]:
+            twice[str(path.relative_to(source))] = found
+    assert not twice

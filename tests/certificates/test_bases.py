@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from hessmap.certificates.bases import BASES, take_curvature_bases
-from hessmap.certificates.fit import PosteriorFit
-from hessmap.certificates.fit_settings import FitSettings
+from hessmap.certificates.fit import FitSettings, PosteriorFit
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.hessians.operators import loss_hessian

@@ -28,7 +28,7 @@ def altered(problem, **changes):
     [
         ({"initial_model": None}, "needs the weights that training started from; got none. Keep a copy"),
         ({"initial_model": FullyConnected((5, 7, 3), bias=True).build()}, "have the same parameters; .* has shape"),
-        ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1, 3]))}, "labels must lie in 0..2.*they lie in 0..3"),
+        ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1, 3]))}, "labels must lie in 0..2.*from 0 to 3"),
         ({"data": Data(torch.zeros(1, 5), torch.tensor([0]))}, "at least two samples; got 1"),
         ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1]))}, "as many inputs as labels; got 3 and 2"),
         ({"data": Data(torch.full((3, 5), torch.nan), torch.tensor([0, 1, 2]))}, "must be finite"),

@@ -17,8 +17,7 @@ from torch import nn
 
 import hessmap as hm
 from hessmap.certificates import Certificate, PriorGrid, SampleSplit, certify, certify_from_data
-from hessmap.certificates.fit import PosteriorFit
-from hessmap.certificates.fit_settings import FitSettings
+from hessmap.certificates.fit import FitSettings, PosteriorFit
 from hessmap.datasets import Data, gaussian_mixture
 from hessmap.errors import InvalidInput
 

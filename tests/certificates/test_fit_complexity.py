@@ -7,8 +7,7 @@ from math import log
 import pytest
 import torch
 
-from hessmap.certificates.fit import PosteriorFit
-from hessmap.certificates.fit_settings import FitSettings
+from hessmap.certificates.fit import FitSettings, PosteriorFit
 from hessmap.certificates.posterior import divergence
 from hessmap.theory.pac_bayes import PriorGrid, maurer_complexity
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from hessmap.certificates import certify
-from hessmap.certificates.fit_settings import FitObjective
+from hessmap.certificates.fit import FitObjective
 from hessmap.certificates.pairs import squared_coordinates
 from hessmap.errors import UnknownName
 from hessmap.theory.pac_bayes import binary_kl_inverse

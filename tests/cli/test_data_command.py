@@ -32,7 +32,13 @@ def test_missing_files_are_named_with_the_folder_that_wants_them(without_files: 
 def test_json_holds_every_data_set_and_the_folders_in_order(without_files: Path) -> None:
     done = runner.invoke(app, ["data", "--json"])
     listing = json.loads(done.stdout)
-    assert [item["name"] for item in listing["data_sets"]] == ["digits", "mnist", "fashion_mnist", "cifar10"]
+    assert [item["name"] for item in listing["data_sets"]] == [
+        "digits",
+        "mnist",
+        "fashion_mnist",
+        "cifar10",
+        "cifar100",
+    ]
     assert [item["is_present"] for item in listing["data_sets"]][:2] == [True, False]
     assert listing["folders"][:2] == [str(without_files / "mine"), str(without_files / "cache" / "hessmap" / "data")]
 

@@ -52,7 +52,7 @@ def test_without_arguments_a_small_network_on_digits_is_explained(folder: Path) 
     assert done.exit_code == 0, done.stderr
     shown = " ".join(done.stdout.split())
     assert "The function has a bottleneck rank" in shown or "The function has bottleneck rank" in shown
-    for part in ("Jacobians", "Layers", "bottleneck", "deeper", "construction", "times what its Jacobians need"):
+    for part in ("Jacobians", "Layers", "bottleneck", "deeper", "construction", "the least that its Jacobians allow"):
         assert part in shown
     assert (folder / "layers.png").stat().st_size > 5000
 

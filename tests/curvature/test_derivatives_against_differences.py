@@ -233,7 +233,7 @@ class Counting(Keeping):
 
 
 def test_a_model_that_uses_a_kept_weight_again_is_refused_and_one_that_only_counts_is_not() -> None:
-    with pytest.raises(UnsupportedNetwork, match="must not use again what it found with other weights; .* 'kept'"):
+    with pytest.raises(UnsupportedNetwork, match="must not reuse values computed with other weights; .* 'kept'"):
         hm.Problem(Keeping(), "cross_entropy", INPUTS, LABELS)
     assert hm.Problem(Counting(), "cross_entropy", INPUTS, LABELS).num_parameters == 15
 

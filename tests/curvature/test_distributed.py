@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, NotReproducible, ProcessLost
@@ -56,7 +56,7 @@ def measured(hessian: Any) -> dict[str, Any]:
 def worker(rank: int, count: int) -> dict[str, Any]:
     own = problem(rank, wrapped=True)
     hessian = hm.distributed(hm.loss_hessian(own), timeout=PATIENCE)
-    found = measured(hessian) | {"share": hessian.share, "notes": hm.sharpness(hessian).provenance.notes}
+    found = measured(hessian) | {"share": hessian.problem.share, "notes": hm.sharpness(hessian).provenance.notes}
     found["outer"] = hm.distributed(hm.ggn(own), timeout=PATIENCE).scale
     try:
         hm.distributed(hm.loss_hessian(problem(rank, shift=0.1 * rank)), timeout=PATIENCE)
@@ -130,3 +130,114 @@ def test_a_missing_backend_is_named(tmp_path: Path) -> None:
         dist.destroy_process_group()
     with pytest.raises(InvalidInput, match="timeout must be positive"):
         Processes(timeout=NO_TIME, alone=True)
+
+
+class Tokens(nn.Module):
+    """Logits (samples, positions, classes) of token ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.head(torch.tanh(self.embedding(ids)))
+        return found
+
+
+def case(name: str, rank: int | None) -> hm.Problem:
+    """Classes, tokens of which the parts count different shares, and a sum over samples; None is all of the data."""
+    if name == "classes":
+        return problem(rank)
+    torch.manual_seed(0)
+    rows = {0: slice(7), 1: slice(7, 11), None: slice(11)}[rank]
+    if name == "tokens":
+        model = Tokens().double()
+        ids, labels = torch.randint(5, (11, 6)), torch.randint(5, (11, 6))
+        labels[:3] = -100
+        labels[8, :5] = -100
+        return hm.Problem(model, "cross_entropy", ids[rows], labels[rows])
+    linear = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)).double()
+    inputs, classes = torch.randn(11, 4, dtype=torch.float64), torch.randint(0, 3, (11,))
+    return hm.Problem(linear, nn.CrossEntropyLoss(reduction="sum"), inputs[rows], classes[rows])
+
+
+CASES = ("classes", "tokens", "sum")
+HESSIANS = (hm.loss_hessian, hm.ggn, hm.functional_hessian, hm.hessians.empirical_fisher)
+
+
+def sums(of: hm.Problem) -> dict[str, Any]:
+    """Everything of a problem that is a sum over samples."""
+    moved = of.parameters + 0.1
+    found: dict[str, Any] = {
+        "risk": torch.tensor(of.risk()),
+        "moved risk": torch.tensor(of.risk(moved)),
+        "risk at": torch.tensor(of.at(moved).risk()),
+        "gradient": of.gradient(),
+        "gradient at": of.at(moved).gradient(),
+        "number of samples": torch.tensor(of.num_samples),
+    }
+    for make in HESSIANS:
+        hessian = make(of)
+        diagonal = hessian.exact_diagonal()
+        assert diagonal is not None
+        found[f"diagonal {hessian.part}"] = diagonal
+        found[f"layer traces {hessian.part}"] = torch.stack([diagonal[place].sum() for _, place in of.layout])
+        found[f"product {hessian.part}"] = hessian @ torch.ones(of.num_parameters, dtype=torch.float64)
+        found[f"block {hessian.part}"] = hessian.dense_block(slice(3), slice(2, 7))
+    for name in hm.layers.layer_names(of):
+        factors = hm.layers.layer_factors(of, name)
+        for field in ("input_factor", "output_factor", "mean_patches"):
+            found[f"{field} {name}"] = getattr(factors, field)
+    for kind in ("kfac", "diagonal"):
+        found[kind] = hm.kronecker_curvature(of, kind).to_dense()
+    single = of.in_single_precision()
+    assert single is not None
+    found["single"] = single.gradient().double() - found["gradient"]
+    return found
+
+
+def summing(rank: int, count: int) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in CASES:
+        whole = hm.distributed(case(name, rank), timeout=PATIENCE)
+        found[name] = sums(whole)
+        found[f"{name} notes"] = whole.notes
+        found[f"{name} hash"] = whole.data_hash
+    errors = {
+        "jacobian": lambda: hm.output_jacobian(whole),
+        "targets": lambda: whole.targets,
+        "layer": lambda: hm.layer_hessian(whole, "0"),
+        "outputs": lambda: whole.outputs(),
+        "loss blocks": lambda: hm.kronecker_curvature(whole, part="loss"),
+        "ranks": lambda: hm.map(whole, ranks=True),
+        "penalty": lambda: hm.distributed(
+            hm.Problem(nn.Linear(1, 2), nn.CrossEntropyLoss(reduction="sum"), torch.ones(2, 1), [0, 1], l2=0.1)
+        ),
+    }
+    for name, call in errors.items():
+        with pytest.raises(InvalidInput) as error:
+            call()
+        found[name] = str(error.value)
+    return found
+
+
+def test_sums_over_samples_are_those_of_all_processes(tmp_path: Path) -> None:
+    answers = run_processes(tmp_path, "test_distributed", "summing", 2)
+    for name in CASES:
+        expected = sums(case(name, None))
+        for found in answers:
+            for key, value in expected.items():
+                apart = float((found[name][key] - value).abs().max())
+                limit = 1e-6 if key == "single" else 1e-12 * max(1.0, float(value.abs().max()))
+                assert apart <= limit, (name, key, apart)
+        for key in expected:
+            assert torch.equal(answers[0][name][key], answers[1][name][key]), (name, key)
+        assert answers[0][f"{name} hash"] == answers[1][f"{name} hash"]
+    assert "the mean over 11 samples of 2 processes" in answers[0]["tokens notes"]
+    assert "the sum over 11 samples of 2 processes" in answers[0]["sum notes"]
+    one = answers[1]
+    for name in ("jacobian", "targets", "layer", "outputs"):
+        assert "reads single samples of one process; the data are split over 2 processes" in one[name], one[name]
+    assert "needs part='outer_product'" in one["loss blocks"]
+    assert "ranks of a map need all samples in one process" in one["ranks"]
+    assert "l2 is part of each process's risk" in one["penalty"]

@@ -13,12 +13,13 @@ from hessmap.hessians import diagonal as diagonal_check
 from hessmap.hessians import diagonal as road
 from hessmap.hessians import exact_diagonal
 from hessmap.hessians import mlp as chain_products
-from hessmap.hessians.diagonal import GraphUse, mlp_diagonal
+from hessmap.hessians.diagonal import mlp_diagonal
 from hessmap.hessians.mlp import DenseLayer, activation_derivatives
 from hessmap.hessians.operators import empirical_fisher, fisher
 from hessmap.layers import kronecker_approximation, layer_hessian
 from hessmap.linalg.operator import DenseOperator
 from hessmap.problem.autograd import BatchGraph
+from hessmap.problem.layer_calls import UseOnBatch
 from hessmap.problem.problem import Problem
 
 PARTS = {"loss": hm.loss_hessian, "outer_product": hm.outer_product_hessian, "functional": hm.functional_hessian}
@@ -203,12 +204,12 @@ def test_tokens_before_samples_and_unused_parameters(model: type[nn.Module], wid
         assert_right(Problem(seeded(model), "cross_entropy", *data(32, width)), part)
 
 
-@pytest.mark.parametrize("name", ["inputs", "by_output"])
+@pytest.mark.parametrize("name", ["features_of", "by_output"])
 def test_a_structure_that_is_wrong_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[NAMES.index("convolutions, max-pool")]
     assert exact_diagonal(case.problem()) is not None
-    honest = getattr(GraphUse, name)
-    monkeypatch.setattr(GraphUse, name, lambda self, given: honest(self, given).flip(2))
+    honest = getattr(UseOnBatch, name)
+    monkeypatch.setattr(UseOnBatch, name, lambda self, given: honest(self, given).flip(2))
     assert exact_diagonal(case.problem()) is None
 
 

@@ -15,7 +15,7 @@ import hessmap as hm
 from hessmap.errors import InvalidInput
 
 DOUBLE = torch.float64
-MODULE = import_module("hessmap.hessians.sample_gradients")  # the package has a function of that name
+MODULE = import_module("hessmap.hessians.jacobian")  # the package has a function of that name
 
 
 class Clipped(nn.Module):

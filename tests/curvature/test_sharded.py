@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, NotReproducible, ProcessLost, UnsupportedNetwork
-from hessmap.hessians.shards import local_tensor
+from hessmap.hessians.sharded import local_tensor
 from patience import PATIENCE
 from process_groups import run_processes
 
@@ -137,6 +137,8 @@ def worker(rank: int, count: int, kind: str, size: str) -> dict[str, Any]:
     products = hessian.matmat(columns)
     eigen = hm.top_eigenpairs(hessian, 1 if is_short else 5)
     trace = hm.trace_estimate(hessian, relative_error=0.5 if is_short else 0.05)
+    generator = hessian.generator(trace.seed)
+    signs = torch.cat([hessian.random_signs(1, generator) for _ in range(trace.num_probes)], 1)
     density = hm.density_estimate(hessian, num_steps=4 if is_short else 12, num_probes=2 if is_short else 4)
     solution = hm.measurement.krylov_solve(hessian, columns[:, 0], 1.0)
     found = {
@@ -155,6 +157,8 @@ def worker(rank: int, count: int, kind: str, size: str) -> dict[str, Any]:
         "density": density,
         "solution": (solution.converged, hessian.norm(torch.tensor(solution.solution))),
         "given": given,
+        "rows": whole_rows(hessian, torch.arange(float(hessian.size))).long(),
+        "signs": signs,
     }
     found["is_untouched"] = same(before, state_of(model, optimiser))
     if kind in ("fsdp", "tensor parallel") and count == 2:
@@ -240,6 +244,10 @@ def test_a_sharded_model_has_the_curvature_of_the_whole_one(tmp_path: Path, kind
     dense = exact.to_dense()
     assert [name.removeprefix("module.") for name in answers[0]["names"]] == list(problem.layout.names)
     assert sum(found["local_size"] for found in answers) == problem.num_parameters
+    probes = torch.zeros(problem.num_parameters, answers[0]["signs"].shape[1], dtype=torch.float64)
+    for found in answers:
+        probes[found["rows"]] = found["signs"].double()
+    assert bool((probes.abs() == 1).all())  # every row is that of one process
     for found in answers:
         assert found["size"] == problem.num_parameters
         if kind != "ddp":  # no process has more of a vector than its share, up to what sizes do not divide
@@ -258,8 +266,14 @@ def test_a_sharded_model_has_the_curvature_of_the_whole_one(tmp_path: Path, kind
         assert eigen.converged
         assert np.abs(eigen.eigenvalues - values).max() <= eigen.residuals.max()
         assert any("relative error about" in note for note in eigen.provenance.notes)
-        trace = found["trace"]  # one of 2,000 normal values is further off than 3.5 standard errors
-        assert abs(trace.value - float(dense.trace())) <= 3.5 * trace.standard_error + trace.method_error
+        trace = found["trace"]  # the estimate of an unsharded Hessian from the same random signs
+        images = dense @ probes
+        forms = (probes * images).sum(0)
+        largest = float((probes.norm(dim=0) * images.norm(dim=0)).max())
+        assert trace.num_probes == probes.shape[1]
+        assert abs(trace.value - float(forms.mean())) <= 1e-4 * largest
+        variance = 2 * float((probes * images).var(1).sum())
+        assert trace.standard_error == pytest.approx((variance / trace.num_probes) ** 0.5, rel=1e-2)
         density = found["density"]
         smooth = hm.density_estimate(exact, method="exact", width=density.width)
         truth = np.interp(density.grid, smooth.grid, smooth.density)

@@ -14,7 +14,7 @@ import torch
 
 from hessmap import datasets
 from hessmap.datasets import images as loaders
-from hessmap.datasets.catalogue import CIFAR10, MNIST, DataFile, data_folders, found_file, unpacked_bytes
+from hessmap.datasets.catalogue import CIFAR10, CIFAR100, MNIST, DataFile, data_folders, found_file, unpacked_bytes
 from hessmap.datasets.images import labelled_images
 from hessmap.errors import DataFileError, InvalidInput, UnknownName
 from hessmap.records import Record
@@ -87,6 +87,59 @@ def test_cifar_batches_hold_the_images_and_labels_that_were_written(folder):
         assert np.array_equal(images, expected_images)
         assert np.array_equal(labels, expected_labels)
     assert len(parts) == 2
+
+
+def hundred_classes(num_samples, seed):
+    """Images, classes and their superclasses: each holds five classes that are not neighbours."""
+    images = np.random.default_rng(seed).integers(0, 256, (num_samples, 3, 32, 32), dtype=np.uint8)
+    fine = (np.arange(num_samples) % 100).astype(np.uint8)
+    return images, fine, (fine * 7 % 100 // 5).astype(np.uint8)
+
+
+@pytest.fixture
+def tiny_hundred(folder):
+    source = dataclasses.replace(CIFAR100, num_train=200, num_test=100)
+    (folder / source.folder).mkdir(parents=True)
+    for name, number, seed in (("train.bin", 200, 0), ("test.bin", 100, 1)):
+        images, fine, coarse = hundred_classes(number, seed)
+        rows = [coarse[:, None], fine[:, None], images.reshape(number, -1)]
+        (folder / source.folder / name).write_bytes(np.concatenate(rows, axis=1).tobytes())
+    return source
+
+
+def test_cifar100_has_the_labels_of_its_hundred_classes(tiny_hundred):
+    for split, number, seed in (("train", 200, 0), ("test", 100, 1)):
+        ((images, labels),) = labelled_images(tiny_hundred, split)
+        expected, fine, _ = hundred_classes(number, seed)
+        assert np.array_equal(images, expected)
+        assert np.array_equal(labels, fine)
+    data = loaders.image_data(tiny_hundred, num_samples=150, one_hot=True, grayscale=False)
+    assert data.inputs.shape == (150, 3072)
+    assert data.targets.shape == (150, 100)
+    assert loaders.image_data(tiny_hundred, classes=[99, 3]).targets.tolist() == [1, 0, 1, 0]
+
+
+def test_odd_files_of_cifar100_are_refused(folder, tiny_hundred):
+    path = folder / tiny_hundred.folder / "train.bin"
+    content = path.read_bytes()
+    row = 3074
+    for changed, message in (
+        (content[:-1], "It was cut short"),
+        (content[:-row], "must hold 200 samples; it holds 199"),
+        (content + b"\0", "Something was appended"),
+        (bytes([20]) + content[1:], "one superclass of 0..19"),
+        (bytes([(content[0] + 1) % 20]) + content[1:], "train.bin has 101 pairs of 100 classes"),
+        (content[:1] + bytes([100]) + content[2 : 100 * row + 1] + bytes([100]) + content[100 * row + 2 :], "0..99"),
+        (cifar_bytes(*drawn(200, (3, 32, 32), 0)), "train.bin"),
+    ):
+        path.write_bytes(changed)
+        with pytest.raises(DataFileError, match=re.escape(message)):
+            list(labelled_images(tiny_hundred, "train"))
+
+
+def test_without_a_known_hash_nobody_says_that_files_are_original(tiny_hundred):
+    assert tiny_hundred.status().is_present
+    assert tiny_hundred.status(verify=True).is_original is None
 
 
 @pytest.mark.parametrize("packing", PACK)
@@ -237,19 +290,19 @@ def test_standardising_test_data_by_their_own_statistics_is_refused(folder):
 
 
 @pytest.mark.parametrize("split", [True, False, 1, 0, None, "Test", "training", "", 1000, ("test",), np.True_])
-@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "digits"])
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "digits"])
 def test_a_part_is_train_or_test_and_nothing_else(name, split):
     with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got "):
         datasets.by_name(name, split=split)
 
 
-@pytest.mark.parametrize("loader", [datasets.mnist, datasets.fashion_mnist, datasets.cifar10])
+@pytest.mark.parametrize("loader", [datasets.mnist, datasets.fashion_mnist, datasets.cifar10, datasets.cifar100])
 def test_the_first_argument_of_data_in_files_is_the_part(loader, folder):
     with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got True"):
         loader(True)
     with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got 500. Give num_samples"):
         loader(500)
-    with pytest.raises(DataFileError, match="needs the file (t10k|test_batch)"):
+    with pytest.raises(DataFileError, match="needs the file (t10k|test_batch|test.bin)"):
         loader("test")
     with pytest.raises(UnknownName, match="option of data set 'mnist'"):
         datasets.by_name("mnist", train=False)
@@ -263,7 +316,7 @@ def test_digits_have_no_test_part():
 
 def test_available_says_what_is_here_and_what_is_missing(folder):
     status = TINY_IDX.status(verify=True)
-    assert (status.is_present, status.missing, status.is_original) == (True, (), True)
+    assert (status.is_present, status.missing, status.is_original) == (True, (), None)
     assert status.folder == str(folder / "tiny-idx")
     assert status.num_bytes == sum(path.stat().st_size for path in (folder / "tiny-idx").iterdir())
     (folder / "tiny-idx" / "t10k-labels-idx1-ubyte").write_bytes(b"\x1f\x8b broken")

@@ -14,7 +14,13 @@ from torch import Tensor
 import hessmap as hm
 from hessmap.errors import TooLarge
 from hessmap.linalg import LinearOperator, available_bytes, default_budget, sign_vectors
-from hessmap.measurement import diagonal_estimate, effective_dimension_estimate, krylov_solve
+from hessmap.measurement import (
+    block_traces,
+    diagonal_estimate,
+    effective_dimension_estimate,
+    frobenius_norm_estimate,
+    krylov_solve,
+)
 
 pytestmark = pytest.mark.skipif(NAME != "second", reason="needs the stand-in device")
 BLOCKS = WIDTH = 100
@@ -73,6 +79,54 @@ def test_memory_stays_within_the_budget(name: str, num_vectors: int, stand_in: A
     assert used.peak_bytes - before <= 1.2 * num_vectors * 8 * SIZE
 
 
+# The recurrence takes 11 vectors, the smallest basis on the device 20, and in float32 eight more: three mixtures of the
+# vectors, and sums in float64.
+@pytest.mark.parametrize(("dtype", "num_vectors"), [(torch.float64, 13), (torch.float32, 20)])
+def test_a_basis_that_only_the_host_holds_is_streamed(
+    dtype: torch.dtype, num_vectors: int, stand_in: Any, device: torch.device
+) -> None:
+    operator, count = BlockDiagonal(device, dtype), 8
+    budget = num_vectors * dtype.itemsize * SIZE
+    before = stand_in.live_bytes()
+    with stand_in.counted() as used:
+        found = hm.top_eigenpairs(operator, count, tolerance=1e-4, memory_budget=budget)
+    assert used.peak_bytes - before <= 1.2 * budget
+    notes = [note for note in found.provenance.notes if "is in host memory, streamed 2 at a time" in note]
+    assert len(notes) == 1
+    assert found.converged
+    norm = np.abs(operator.eigenvalues).max()
+    np.testing.assert_allclose(found.eigenvalues, operator.eigenvalues[:count], atol=1e-4 * norm)
+    plan = hm.cost_plan(operator, "top_eigenpairs", count=count, tolerance=1e-4, memory_budget=budget)
+    assert plan.method == "offloaded_restart"
+    assert used.peak_bytes - before <= 1.2 * plan.num_bytes
+
+
+def test_the_recurrence_comes_before_a_basis_on_the_host_where_it_needs_no_more_products(
+    device: torch.device, stand_in: Any
+) -> None:
+    def method(measurement: str, num_vectors: int, **given: Any) -> str:
+        budget = num_vectors * 8 * SIZE
+        plan = hm.cost_plan(BlockDiagonal(device), measurement, memory_budget=budget, time_product=False, **given)  # type: ignore[arg-type]
+        return plan.method
+
+    assert method("sharpness", 12) == "three_term"
+    assert [method("top_eigenpairs", 12 + more, count=8) for more in (-1, 0, 8)] == [
+        "three_term",
+        "offloaded_restart",
+        "thick_restart",
+    ]
+
+
+def test_a_basis_on_the_host_on_request(device: torch.device, stand_in: Any) -> None:
+    operator = BlockDiagonal(device)
+    found = hm.sharpness(operator, tolerance=1e-4, method="offloaded_restart")
+    assert found.converged
+    assert any("is in host memory" in note for note in found.provenance.notes)
+    assert abs(found.value - operator.eigenvalues[0]) <= 1e-4 * np.abs(operator.eigenvalues).max()
+    with pytest.raises(TooLarge, match="the basis must fit the host"):
+        hm.sharpness(operator, method="offloaded_restart", memory_budget=8 * 8 * SIZE)
+
+
 ESTIMATES: dict[str, Callable[..., Any]] = {"trace": hm.trace_estimate, "diagonal": diagonal_estimate}
 
 
@@ -115,6 +169,43 @@ def test_a_budget_without_room_for_a_probe_is_an_error(name: str, device: torch.
     least = {"trace": 3, "diagonal": 4}[name]
     with pytest.raises(TooLarge, match=rf"the {name} of an operator of size 10,000 .* \({least} vectors\)"):
         ESTIMATES[name](BlockDiagonal(device), method="hutchinson", memory_budget=least * 8 * SIZE - 1)
+
+
+@pytest.mark.parametrize("num_vectors", [6, 16, 64])
+def test_the_frobenius_norm_stays_within_the_budget(num_vectors: int, stand_in: Any, device: torch.device) -> None:
+    operator, budget = BlockDiagonal(device), num_vectors * 8 * SIZE
+    before = stand_in.live_bytes()
+    with stand_in.counted() as used:
+        found = frobenius_norm_estimate(operator, relative_error=1e-6, memory_budget=budget, max_products=96)
+    assert used.peak_bytes - before <= 1.2 * budget
+    assert "within the memory budget" in found.provenance.notes[-1]
+    assert found.method == ("hutch++" if num_vectors >= 16 else "hutchinson")
+    assert abs(found.value - np.linalg.norm(operator.eigenvalues)) <= 3 * found.standard_error
+
+
+@pytest.mark.parametrize(("num_vectors", "num_known"), [(8, 0), (16, 0), (16, 6), (64, 6)])
+def test_traces_of_blocks_stay_within_the_budget(
+    num_vectors: int, num_known: int, stand_in: Any, device: torch.device
+) -> None:
+    operator, budget = BlockDiagonal(device), num_vectors * 8 * SIZE
+    known = hm.top_eigenpairs(operator, num_known, tolerance=1e-3) if num_known else None
+    block_of = torch.arange(SIZE) // (SIZE // 4)
+    before = stand_in.live_bytes()
+    with stand_in.counted() as used:
+        found = block_traces(
+            operator, block_of, known=known, relative_error=1e-6, max_products=64, memory_budget=budget
+        )
+    assert used.peak_bytes - before <= 1.2 * budget
+    expected = operator.diagonal.reshape(4, -1).sum(1)
+    assert np.all(np.abs(found.values - expected) <= 4 * found.standard_errors)
+    assert abs(found.whole.value - expected.sum()) <= 3 * found.whole.standard_error
+
+
+def test_a_budget_without_room_for_two_probes_of_a_norm_is_an_error(device: torch.device, stand_in: Any) -> None:
+    with pytest.raises(TooLarge, match=r"the Frobenius norm of an operator of size 10,000 .* \(4 vectors\)"):
+        frobenius_norm_estimate(BlockDiagonal(device), memory_budget=4 * 8 * SIZE - 1)
+    with pytest.raises(TooLarge, match=r"the traces of the blocks of an operator of size 10,000 .* \(6 vectors\)"):
+        block_traces(BlockDiagonal(device), torch.zeros(SIZE).long(), memory_budget=6 * 8 * SIZE - 1)
 
 
 def test_known_eigenpairs_are_used_as_far_as_they_fit(device: torch.device, stand_in: Any) -> None:

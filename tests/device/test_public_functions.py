@@ -56,11 +56,16 @@ def transformer() -> tuple[nn.Module, Tensor]:
 MODELS = {"mlp": mlp, "cnn": cnn, "transformer": transformer}
 
 
-def problem_of(name: str, device: torch.device | str, dtype: torch.dtype | None = None) -> hm.Problem:
+def problem_of(
+    name: str, device: torch.device | str, dtype: torch.dtype | None = None, may_move: bool = False
+) -> hm.Problem:
+    """A small problem on a device; without ``may_move`` it is kept there."""
     torch.manual_seed(0)
     model, inputs = MODELS[name]()
     targets = torch.randint(CLASSES, (SAMPLES,))
-    return hm.Problem(model.to(device), "cross_entropy", inputs.to(device), targets.to(device), dtype=dtype)
+    place = None if may_move else device
+    data = inputs.to(device), targets.to(device)
+    return hm.Problem(model.to(device), "cross_entropy", *data, dtype=dtype, device=place)
 
 
 def ones(problem: hm.Problem) -> Tensor:
@@ -105,7 +110,8 @@ def merged(problem: hm.Problem) -> nn.Module:
 def tracked(problem: hm.Problem) -> list[Any]:
     """The curvature of a model before and after a step of its weights."""
     model, data = problem.model, (problem.samples.first[0], problem.samples.first[1])
-    tracker = hm.Tracker(model, "cross_entropy", data, share=None, count=2, tolerance=1e-8, dtype=problem.dtype)
+    options = {"dtype": problem.dtype, "device": problem.device}
+    tracker = hm.Tracker(model, "cross_entropy", data, share=None, count=2, tolerance=1e-8, **options)
     for step in range(2):
         tracker(step)
         with torch.no_grad():
@@ -114,10 +120,11 @@ def tracked(problem: hm.Problem) -> list[Any]:
     return [part for point in tracker.track.points for part in (point.risk, point.eigenvalues, point.trace.value)]
 
 
-def stepped(problem: hm.Problem) -> list[float]:
+def stepped(problem: hm.Problem, model: nn.Module | None = None) -> list[float]:
     """The numbers of the next step of Adam."""
-    optimizer = torch.optim.Adam(problem.model.parameters(), lr=1e-2, eps=1e-3)
-    report = hm.step_report(problem, optimizer, model=problem.model, batch_size=6, num_batches=3)
+    model = model or problem.model
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, eps=1e-3)
+    report = hm.step_report(problem, optimizer, model=model, batch_size=6, num_batches=3)
     names = ("sharpness", "preconditioned_sharpness", "batch_sharpness", "gradient_noise_scale", "predicted_change")
     found = [getattr(report, name).value for name in (*names, "measured_change", "critical_learning_rate")]
     return [*found, *report.layer_terms.terms]
@@ -135,8 +142,14 @@ CALLS: dict[str, Callable[[hm.Problem], Any]] = {
     "tangent_kernel": tangent_kernel,
     "exact_diagonal": exact_diagonal,
     "spectrum": lambda problem: hm.spectrum(hm.loss_hessian(problem)).eigenvalues,
-    "top_eigenpairs": lambda problem: hm.top_eigenpairs(hm.loss_hessian(problem), 3).eigenvalues,
-    "sharpness": lambda problem: hm.sharpness(hm.loss_hessian(problem)).value,
+    "top_eigenpairs": lambda problem: (
+        hm.top_eigenpairs(
+            hm.loss_hessian(problem), 3, tolerance=1e-8 if problem.dtype == torch.float64 else None
+        ).eigenvalues
+    ),
+    "sharpness": lambda problem: (
+        hm.sharpness(hm.loss_hessian(problem), tolerance=1e-6 if problem.dtype == torch.float64 else None).value
+    ),
     "trace_estimate": lambda problem: hm.trace_estimate(hm.loss_hessian(problem)).value,
     "diagonal_estimate": lambda problem: diagonal_estimate(hm.loss_hessian(problem)).values,
     "density_estimate": lambda problem: hm.density_estimate(hm.loss_hessian(problem)).density,

@@ -115,7 +115,7 @@ def test_tf32_is_off_while_a_model_on_a_device_is_evaluated(call: str, where: st
     model = Recording().to(device if where == "device" else "cpu")
     own = next(model.parameters()).device
     labels = torch.randint(2, (4,), device=own)
-    problem = hm.Problem(model, "cross_entropy", torch.randn(4, 3).to(own), labels)
+    problem = hm.Problem(model, "cross_entropy", torch.randn(4, 3).to(own), labels, device=own)
     problem.model.seen["forward"].clear()
     problem.model.seen["backward"].clear()
     CALLS[call](problem)

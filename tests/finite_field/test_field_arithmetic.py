@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from example_shares import share_of_examples
 from hessmap.errors import InvalidInput
-from hessmap.exact import rank as rank_module
+from hessmap.exact import field as field_module
 from hessmap.exact.field import (
     NUM_PRIMES_AT_LEAST,
     FieldArray,
@@ -21,6 +21,8 @@ from hessmap.exact.field import (
     PrimeField,
     concatenate,
     dyadic_parts,
+    failure_bound,
+    field_rank,
     from_floats,
     from_integers,
     random_array,
@@ -28,7 +30,6 @@ from hessmap.exact.field import (
     scaled_integers,
     where,
 )
-from hessmap.exact.rank import failure_bound, field_rank
 
 LARGEST = PrimeField(2**62 - 57)
 SMALLEST = PrimeField(2**61 + 15)
@@ -197,8 +198,8 @@ def test_a_sketched_rank_is_the_direct_rank(true_rank: int, method: str, monkeyp
     factors = [from_floats(LARGEST, generator.integers(-9, 9, size=(60, true_rank)).astype(float)) for _ in range(2)]
     matrix = factors[0] @ factors[1].mT
     direct = field_rank(matrix, generator)
-    monkeypatch.setattr(rank_module, "LARGEST_DIRECT_SIZE", 40)
-    monkeypatch.setattr(rank_module, "_SMALLEST_SKETCH", 8)
+    monkeypatch.setattr(field_module, "LARGEST_DIRECT_SIZE", 40)
+    monkeypatch.setattr(field_module, "_SMALLEST_SKETCH", 8)
     sketched = field_rank(matrix, generator)
     assert (direct.value, direct.method) == (true_rank, "dense")
     assert (sketched.value, sketched.method) == (true_rank, method)

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 
 from hessmap.errors import TooLarge
 from hessmap.exact import hessian as hessian_module
-from hessmap.exact.activation_patterns import signs
 from hessmap.exact.certified import exact_problem
-from hessmap.exact.evaluation import evaluate
+from hessmap.exact.evaluation import evaluate, signs
 from hessmap.exact.field import FieldArray, PrimeField, from_floats
 from hessmap.exact.hessian import OutputDerivatives, field_hessian
 from hessmap.exact.network import Affine, Chain, LeakyRelu, in_field
@@ -157,5 +156,5 @@ def test_a_matrix_beyond_the_memory_is_refused_with_its_bytes(monkeypatch: pytes
     build, input_dim, output_dim = NETWORKS["linear"]
     problem = Problem(build(), "squared", *integer_data(4, input_dim, output_dim, seed=8))
     monkeypatch.setattr(memory, "available_bytes", lambda device: 8 * problem.num_parameters**2)
-    with pytest.raises(TooLarge, match=r"the Hessian over GF\(P\) must fit the memory.*Use numerical_rank"):
+    with pytest.raises(TooLarge, match=r"the Hessian over GF\(P\) must fit into memory.*Use numerical_rank"):
         exact_problem(problem, FIELD).hessian("loss")

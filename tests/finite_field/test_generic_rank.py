@@ -14,10 +14,9 @@ from example_shares import share_of_examples
 from golden_tables import each, table
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
 from hessmap.exact import certified_rank, generic_rank
-from hessmap.exact.field import FieldArray, PrimeField, concatenate, ones
+from hessmap.exact.field import FieldArray, PrimeField, concatenate, field_rank, ones
 from hessmap.exact.generic import drawn_network
 from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
-from hessmap.exact.rank import field_rank
 from hessmap.networks import FullyConnected, Polynomial
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part

@@ -12,8 +12,8 @@ from integer_networks import naive_hessians
 from torch import Tensor, nn
 
 from hessmap.exact import certified_rank
-from hessmap.exact.activation_patterns import signs
 from hessmap.exact.certified import exact_problem
+from hessmap.exact.evaluation import signs
 from hessmap.exact.field import PrimeField
 from hessmap.exact.reading import read_chain
 from hessmap.problem.problem import Problem

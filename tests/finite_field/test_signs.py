@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hessmap.exact.activation_patterns import signs
+from hessmap.exact.evaluation import signs
 from hessmap.exact.network import Affine, Chain, ExactActivation, Floats, Identity, LeakyRelu
 from hessmap.networks import Polynomial
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import hessmap as hm
 from hessmap.errors import InvalidInput, MissingExtra, UnsupportedNetwork
 from hessmap.layers import KroneckerCurvature
-from hessmap.layers.kfac import CurvatureKind, FisherKind
+from hessmap.layers.kfac import CurvatureKind, FactoredBlock, FisherKind, _add_moment, _mirror
 
 DOUBLE = torch.float64
 
@@ -640,3 +640,29 @@ def test_the_size_of_a_batch_changes_nothing(name: str, kind: CurvatureKind, mon
     monkeypatch.setattr("hessmap.layers.kfac._BATCH_BYTES", 1)
     monkeypatch.setattr("hessmap.layers.kfac._ROWS_AT_ONCE", 2)
     assert relative(hm.kronecker_curvature(problem_of(name), kind).to_dense(), whole) < 1e-10
+
+
+def test_factors_of_wide_layers_are_the_second_moments() -> None:
+    """Wider than a block of columns; the half above the diagonal is the transpose of the other."""
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(7, 600, dtype=DOUBLE), torch.zeros(7, 300, dtype=DOUBLE)
+    model = nn.Linear(600, 300).double()
+    problem = hm.Problem(model, "squared", inputs, targets)
+    (block,) = hm.kronecker_curvature(problem, "kfac", fisher="empirical").blocks
+    assert isinstance(block, FactoredBlock)
+    extended = torch.cat([inputs, torch.ones(7, 1, dtype=DOUBLE)], 1)
+    gradients = model(inputs).detach()  # of half the squared distance from zero
+    for found, rows in zip(block.factors, (gradients, extended), strict=True):
+        torch.testing.assert_close(found, rows.T @ rows / 7, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("weights", [[0.5] * 7, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]])
+def test_second_moments_weight_samples_and_are_added(weights: list[float]) -> None:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randn(7, 2, 300, generator=generator, dtype=DOUBLE)
+    shares = torch.tensor(weights, dtype=DOUBLE)
+    found = torch.full((300, 300), torch.nan, dtype=DOUBLE)
+    _add_moment(found, rows[:3], shares[:3], is_new=True)
+    _add_moment(found, rows[3:], shares[3:], is_new=False)
+    _mirror(found)
+    torch.testing.assert_close(found, torch.einsum("n,npi,npj->ij", shares, rows, rows), rtol=1e-11, atol=1e-11)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from hessmap.errors import InvalidInput
 from hessmap.hessians.operators import loss_hessian, outer_product_hessian
 from hessmap.maps.curvature_map import curvature_map, linear_counterpart
-from hessmap.maps.curvature_map.summary import rank_agreement
+from hessmap.maps.curvature_map.curvature_map import rank_agreement
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
 from hessmap.records import CurvatureMap, RankValue

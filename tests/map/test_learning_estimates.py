@@ -13,9 +13,15 @@ from torch import nn
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.maps.learning import langevin
-from hessmap.maps.learning.estimate import Measured, chain_checks, setting_check, verdict
-from hessmap.maps.learning.langevin import ChainRisk, largest_curvatures
+from hessmap.maps import learning
+from hessmap.maps.learning import (
+    ChainRisk,
+    Measured,
+    chain_checks,
+    largest_curvatures,
+    setting_check,
+    verdict,
+)
 from hessmap.records import ChainSettings, LearningCheck, Record
 from hessmap.views.tables import coefficient_view, estimate_view
 
@@ -66,7 +72,7 @@ def test_the_step_is_chosen_from_the_curvature_and_all_checks_can_pass():
         regression(2, 1), num_observations=30, num_draws=320, num_burn_in=32, localisation=0.3, seed=1
     )
     precision = 30 / np.log(30.0) + 0.3
-    assert found.settings.step_size == pytest.approx(langevin.WANTED_STEP / precision, rel=1e-2)
+    assert found.settings.step_size == pytest.approx(learning.WANTED_STEP / precision, rel=1e-2)
     assert set(outcomes(found)) == {
         "minimum", "parameters", "agreement", "trend", "step", "length", "half step", "weaker pull",
     }  # fmt: skip
@@ -149,7 +155,7 @@ def test_weights_that_are_no_minimum_are_found_out():
 
 def test_time_and_interruption_leave_what_was_drawn(monkeypatch):
     ticks = itertools.count()
-    monkeypatch.setattr(langevin.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(learning.time, "monotonic", lambda: float(next(ticks)))
     arguments = {"num_draws": 500, "num_burn_in": 100, "step_size": 1e-3, "num_chains": 2}
     found = hm.maps.learning.learning_coefficient_estimate(
         regression(), num_observations=100, seconds=60.0, **arguments
@@ -159,14 +165,14 @@ def test_time_and_interruption_leave_what_was_drawn(monkeypatch):
     assert found.settings.num_burn_in + found.settings.num_draws <= 61
     assert outcomes(found)["half step"] == "not run"
     monkeypatch.undo()
-    move = langevin.Langevin._move
+    move = learning.Langevin._move
 
     def interrupted(self, points, settings, step):
         if step == 90:
             raise KeyboardInterrupt
         return move(self, points, settings, step)
 
-    monkeypatch.setattr(langevin.Langevin, "_move", interrupted)
+    monkeypatch.setattr(learning.Langevin, "_move", interrupted)
     found = hm.maps.learning.learning_coefficient_estimate(regression(), num_observations=100, **arguments)
     assert (found.stopped_by, found.settings.num_draws) == ("interruption", 60)
 

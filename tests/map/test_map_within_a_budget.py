@@ -182,7 +182,7 @@ def test_numbers_below_their_error_are_ranges() -> None:
 
 
 def test_bounds_are_shown_where_numbers_are_not_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hessmap.maps.curvature_map.summary import summary
+    from hessmap.maps.curvature_map.curvature_map import summary
 
     network = map_of("attention", 10_000, monkeypatch).network
     whole = network.whole

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hessmap.errors import InvalidInput
-from hessmap.maps.learning.estimate import block_means, split_r_hat, trend
+from hessmap.maps.learning import block_means, split_r_hat, trend
 
 
 def test_independent_draws_agree_and_shifted_or_drifting_chains_do_not():

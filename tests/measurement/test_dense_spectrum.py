@@ -157,7 +157,9 @@ def test_places_without_a_value_are_not_taken_for_the_values_below_the_mask() ->
 def test_a_spectrum_that_does_not_fit_the_memory_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda device=None: 2 * 8 * 30**2)
     spectrum(np.eye(30))
-    with pytest.raises(TooLarge, match=r"a matrix of size 30 must fit the memory, 14\.1 KiB .* needs 28\.1 KiB"):
+    with pytest.raises(
+        TooLarge, match=r"a matrix of size 30 must fit into memory \(14\.1 KiB available\); it needs 28\.1 KiB"
+    ):
         spectrum(np.eye(30), vectors=True)
 
 

@@ -177,7 +177,7 @@ def test_an_exact_diagonal_has_one_unit(scale: float, knows: bool, products_befo
     probed = ProbedOperator(Written(matrix, knows), 0)
     for _ in range(products_before):
         probed.product(probed.signs(2))
-    found = exact_diagonal(probed._matrix, probed, "exact", 80)
+    found = exact_diagonal(probed.matrix, probed, "exact", 80)
     assert found.numpy() == pytest.approx(matrix.diagonal(), rel=1e-12)
 
 

@@ -25,6 +25,7 @@ QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "width": 0.1,
         "method": "quadrature",
         "memory_budget": 2**20,
+        "precision": "auto",
         "seed": 0,
     },
     "diagonal_estimate": lambda: {
@@ -51,6 +52,7 @@ QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "relative_error": 0.1,
         "method": "hutch++",
         "max_products": 100,
+        "memory_budget": 2**20,
         "seed": 0,
     },
     "gradient_overlap": lambda: {"gradient": np.arange(SIZE) + 1.0, "eigenvectors": vectors()},
@@ -120,6 +122,7 @@ QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
         "method": "auto",
         "max_products": 100,
         "known": hm.top_eigenpairs(MATRIX, 2),
+        "precision": "auto",
         "seed": 0,
         "memory_budget": 2**20,
     },
@@ -156,7 +159,7 @@ NOT_ASKED = {
     *("EPS", "RELATIVE_TOLERANCE", "BlockTraces", "Floats", "Matrix", "ProbedOperator", "Reference"),
     *("basis_bytes", "block_traces", "default_block", "eigenpairs_bytes", "float_array", "form_errors"),
     *("largest_ritz_value", "negative_share", "reachable_tolerance", "rounding_unit"),
-    *("EigenpairPlan", "budget_of", "planned_eigenpairs", "SKETCH", "probe_plan"),
+    *("EigenpairPlan", "budget_of", "planned_eigenpairs", "SKETCH", "probe_plan", "verified_single"),
 }
 # The measurements of the package of layers; its other functions take a layer apart.
 OF_LAYERS = {

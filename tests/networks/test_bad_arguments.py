@@ -72,7 +72,7 @@ def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
         (lambda: NET.build(dtype=torch.int64), InvalidInput, "dtype must be a torch.dtype of real numbers"),
         (lambda: NET.build(init=[]), UnknownName, r"init must be one of gaussian, .*; got \[\]"),  # type: ignore[arg-type]
         (lambda: hm.FullyConnected([torch.zeros(2), 3]), InvalidInput, r"widths\[0\] is tensor"),  # type: ignore[list-item]
-        (lambda: hm.generic_rank(NET, num_samples=2**70), TooLarge, "drawn samples must fit the memory"),
+        (lambda: hm.generic_rank(NET, num_samples=2**70), TooLarge, "drawn samples must fit into memory"),
         (
             lambda: hm.exact.certified_matrix_rank([[1.0], [1.0, 2.0]]),
             InvalidInput,

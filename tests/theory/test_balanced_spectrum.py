@@ -10,7 +10,7 @@ import torch
 
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnsupportedNetwork
-from hessmap.theory.fully_connected.spectra import balanced_spectrum
+from hessmap.theory.fully_connected.signature import balanced_spectrum
 from hessmap.theory.functions import balanced_factors
 
 

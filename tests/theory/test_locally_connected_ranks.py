@@ -53,5 +53,5 @@ def test_one_patch_is_a_fully_connected_network():
 
 
 def test_every_patch_needs_its_residual_rank():
-    with pytest.raises(InvalidInput, match=r"residual_ranks must hold one rank per patch; got 1 for 2 patches"):
+    with pytest.raises(InvalidInput, match=r"residual_ranks must contain one rank per patch; got 1 for 2 patches"):
         locally_connected_ranks(2, 3, 4, 5, residual_ranks=[1])

@@ -145,7 +145,7 @@ def test_non_linear_networks_have_the_linear_value_as_numerical_rank(activation)
     prediction = predict_ranks(curved)
     assert values(prediction) == values(predict_ranks(linear))
     assert kinds(prediction) == ("numerical",) * 3
-    assert "formula or bound of the linear network" in prediction.assumptions[0]
+    assert "the linear formula or bound" in prediction.assumptions[0]
 
 
 def test_relu_networks_have_bounds_by_filters():

@@ -124,7 +124,7 @@ def test_non_linear_networks_get_the_linear_formula_as_numerical_rank(widths, ac
     bent = predict_ranks(FullyConnected(widths, bias=bias, activation=activation))
     assert kinds(bent) == {"numerical"}
     assert ranks(bent) == ranks(predict_ranks(FullyConnected(widths, bias=bias)))
-    assert "no theorem and no bound" in bent.assumptions[0]
+    assert "neither a theorem nor a bound" in bent.assumptions[0]
 
 
 def test_relu_upper_bounds_are_those_that_40_samples_reach():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
-from hessmap.maps.track.pace import Pace
+from hessmap.maps.track.tracker import Pace
 
 
 class Clock:

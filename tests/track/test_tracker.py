@@ -17,7 +17,7 @@ from tracked import network, samples, train
 import hessmap as hm
 from hessmap.errors import InvalidInput, UnknownName
 from hessmap.maps.comparison import track_summary
-from hessmap.maps.track.pace import Pace
+from hessmap.maps.track.tracker import Pace
 from hessmap.records import CurvatureTrack, Record
 from hessmap.records.store import Store, StoreError, load_track, track_summaries
 

@@ -22,7 +22,7 @@ from hessmap.applications.laplace import (
 )
 from hessmap.applications.loss_plane import filter_normalised_directions, loss_plane
 from hessmap.applications.merging import EwcPenalty, ewc_penalty, merge
-from hessmap.applications.preconditioners import PreconditionedHessian, Preconditioner
+from hessmap.applications.optimiser_step import PreconditionedHessian, Preconditioner
 from hessmap.applications.projection import curvature_projection
 from hessmap.applications.pruning import pruning_plan
 from hessmap.applications.step_report import STEP_QUANTITIES, StepName, step_report

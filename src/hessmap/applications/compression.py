@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from hessmap.applications.curvatures import HessianPart, SecondOrderModel, Terms
 from hessmap.applications.pruning import checked_sparsity, compressed_names, curvature_diagonal, obd_layers
-from hessmap.applications.second_order import HessianPart, SecondOrderModel, Terms
 from hessmap.errors import checked_count, checked_number, list_of, require, require_name, short_text
 from hessmap.problem import Problem, require_problem
 from hessmap.records import CompressionPlan, LayerCompression, LayerPruning, QuantisationCost

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from hessmap.applications.second_order import SecondOrderModel
+from hessmap.applications.curvatures import SecondOrderModel
 from hessmap.errors import InvalidInput, checked_count, checked_seed, number_or_none, require, sentence, short_text
 from hessmap.measurement import top_eigenpairs
 from hessmap.problem import Problem, require_problem

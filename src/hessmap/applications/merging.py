@@ -196,7 +196,10 @@ class _Sum:
             return torch.as_tensor(found.solution).to(right)
         diagonals = [one.exact_diagonal() for one in self.operators]
         known = [factor * one for factor, one in zip(self.factors, diagonals, strict=True) if one is not None]
-        must, got = "damping must be given for these operators", "their mean eigenvalue is not known without products"
+        must, got = (
+            "damping must be given for these operators",
+            "its default is set by their mean eigenvalue, which is unknown",
+        )
         require(damping is not None or len(known) == len(diagonals), must, got)
         shift = self._damping(torch.stack(known).sum(0) if known else right, damping)
         product = as_operator(self.matmat, self.size, dtype=right.dtype, device=right.device, takes_columns=True)

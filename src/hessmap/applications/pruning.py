@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hessmap.applications.second_order import HessianPart, SecondOrderModel, hessian_of
+from hessmap.applications.curvatures import HessianPart, SecondOrderModel, hessian_of
 from hessmap.errors import (
     InvalidInput,
     checked_number,

@@ -16,14 +16,11 @@ from torch import Tensor, nn
 from hessmap.applications.optimiser_step import (
     GradientChoice,
     OptimiserStep,
-    inner_optimizer,
-    optimiser_step,
-    problem_at,
-)
-from hessmap.applications.preconditioners import (
     PreconditionedHessian,
     Preconditioner,
     StepPreconditioner,
+    inner_optimizer,
+    optimiser_step,
     step_preconditioner,
 )
 from hessmap.errors import checked_count, checked_number, checked_seed, require, require_name
@@ -111,7 +108,7 @@ def step_report(
     Notes:
         P is that of the reported step: the state after a step with the chosen gradient, with torch's bias correction
         and eps. Learning rates, momenta and decoupled weight decay that differ between parameter groups are folded into
-        P (``notes`` of the report). Thresholds and their derivation: ``hessmap.applications.preconditioners``. Weights,
+        P (``notes`` of the report). Thresholds and their derivation: ``hessmap.applications.optimiser_step``. Weights,
         buffers, gradients, random state and the optimiser are never written to.
 
         Batch sharpness, the mean of the quotients: Andreyev & Beneventano 2024, "Edge of stochastic stability". Noise
@@ -324,7 +321,7 @@ class _Measurement:
 
     def _risk_at(self, multiple: float) -> float:
         self.num_passes += 1
-        return problem_at(self.problem, self.problem.parameters + multiple * self.step.change).risk()
+        return self.problem.at(self.problem.parameters + multiple * self.step.change).risk()
 
     @cached_property
     def _moved_risk(self) -> float:

@@ -12,8 +12,7 @@ from hessmap.certificates.bases import BASES
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.certify import DATA_PRIOR_GRID, certify, certify_from_data
 from hessmap.certificates.example import NormalStart, Task, digits_example, split_digits
-from hessmap.certificates.fit import FitDiverged
-from hessmap.certificates.fit_settings import FitMoment, FitSettings
+from hessmap.certificates.fit import FitDiverged, FitMoment, FitSettings
 from hessmap.certificates.losses import bounded_loss
 from hessmap.certificates.samples import SampleSplit
 from hessmap.certificates.verification import Verification

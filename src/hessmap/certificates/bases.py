@@ -26,7 +26,7 @@ OutputFactor = Literal["measured", "weights", "activity"]
 
 # A network may do what cannot be differentiated twice, or say so in words of torch; then it has no curvature basis.
 _UNKNOWN = (HessmapError, RuntimeError)
-_ORTHONORMAL = 1e-5  # what single precision leaves of U^T U = I for some hundred columns
+_ORTHONORMAL = 1e-5  # error of U^T U = I in single precision, for a few hundred columns
 
 
 @dataclass(frozen=True)

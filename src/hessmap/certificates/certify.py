@@ -26,8 +26,7 @@ from hessmap.certificates.bounds import (
 )
 from hessmap.certificates.certificate import ASSUMPTIONS, Certificate
 from hessmap.certificates.draws import mean_loss
-from hessmap.certificates.fit import PosteriorFit, restored_fit, weights_hash
-from hessmap.certificates.fit_settings import FitMoment, FitSettings, Objective
+from hessmap.certificates.fit import FitMoment, FitSettings, Objective, PosteriorFit, restored_fit, weights_hash
 from hessmap.certificates.losses import BoundedLoss, bounded_loss
 from hessmap.certificates.model_checks import check_weight_memory, checked_pair, doubts_about_prior
 from hessmap.certificates.posterior import posterior_arrays

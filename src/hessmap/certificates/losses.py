@@ -138,4 +138,4 @@ def bounded_loss(name: object) -> BoundedLoss:
 def _require_range(labels: Tensor, num_classes: int, remedy: str) -> None:
     low, high = labels.aminmax()
     must = f"labels must lie in 0..{num_classes - 1}, the outputs of the network"
-    require(int(low) >= 0 and int(high) < num_classes, must, f"they lie in {int(low)}..{int(high)}", remedy)
+    require(int(low) >= 0 and int(high) < num_classes, must, f"they range from {int(low)} to {int(high)}", remedy)

@@ -20,7 +20,7 @@ from hessmap.certificates.stochastic import StochasticLayer, StochasticNetwork
 from hessmap.problem import LayerUse, Problem, recording_of
 
 _TINY = 1e-30  # below every variance that matters; keeps the derivative of the root finite at zero
-_PROOF_SAMPLES = 4
+_PROOF_SAMPLES = 4  # on which pairs without noise are compared with the mean network
 _TOLERANCE = 1e-3  # of single precision, between the mean network and the pairs without noise
 
 Noise = dict[str, tuple[Tensor, ...]]

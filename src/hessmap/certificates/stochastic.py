@@ -43,7 +43,7 @@ class StochasticLayer(nn.Module):
         self.generator = generator
 
     def noise(self, count: int) -> tuple[Tensor, ...]:
-        """Standard normal numbers for so many draws: of the weight, and of the bias if there is one."""
+        """Standard normal numbers for ``count`` draws: of the weight, and of the bias if there is one."""
         return tuple(self.normal(count, *mean.shape) for mean in (self.weight, self.bias) if mean is not None)
 
     def weights(self, noise: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -125,7 +125,7 @@ class StochasticNetwork:
             self.layers[name] = StochasticLayer(matrix, bias, has_bases, generator)
 
     def draw(self) -> nn.Module:
-        """The network with weights drawn anew."""
+        """The network with newly drawn weights."""
         return self.with_weights(self._single_weights())
 
     def mean_model(self) -> nn.Module:
@@ -154,7 +154,7 @@ class StochasticNetwork:
             posterior[name].copy_to(layer)
 
     def drawn_weights(self, count: int) -> dict[str, Tensor]:
-        """The weights of so many networks, stacked, by the names of their parameters."""
+        """The weights of ``count`` networks, stacked, by the names of their parameters."""
         drawn: dict[str, Tensor] = {}
         for name, place in self.places.items():
             drawn |= place.stacked(self.layers[name].weights(self.layers[name].noise(count)))

@@ -131,7 +131,7 @@ def map_curvature(
     claims of them. Figures and the record are written to a folder, and the
     record to the store.
     """
-    from hessmap.cli.stored_maps import new_folder, new_name, write_map
+    from hessmap.cli.store import new_folder, new_name, write_map
     from hessmap.cli.subject import mapped_problem, mapped_subject
     from hessmap.errors import require, short_text
     from hessmap.records import MapOptions, Store, add_map

@@ -9,18 +9,18 @@ import traceback
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command_name
 
-from hessmap.cli import certify, data, function, plane, predict, step
-from hessmap.cli.learning import learning_app
+from hessmap.cli import applications, certify, function, predict
+from hessmap.cli.function import learning_app
 from hessmap.cli.map import EXAMPLES as MAP_EXAMPLES
 from hessmap.cli.map import map_curvature
-from hessmap.cli.stored_maps import maps_app
-from hessmap.cli.track import tracks_app
+from hessmap.cli.options import AsJson, console, echo_json
+from hessmap.cli.store import maps_app, tracks_app
 from hessmap.errors import (
     EXIT_OF_CLOSED_PIPE,
     EXIT_OF_INTERRUPTION,
@@ -196,6 +196,32 @@ def _is_users(file: Path) -> bool:
     return file.is_relative_to(Path.cwd()) and not is_ours and "site-packages" not in file.parts
 
 
+_DATA_EXAMPLES = """
+[bold]Examples[/bold]
+
+  hessmap data\n
+  hessmap data --verify             [dim]# compare files with the published ones[/dim]\n
+  HESSMAP_DATA=~/data hessmap data  [dim]# look there first[/dim]
+"""
+
+
+def data(
+    verify: Annotated[bool, typer.Option("--verify", help="Hash the content of every file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the data sets: what is here, and how to get the rest."""
+    from hessmap.datasets import available, data_folders
+
+    statuses = available(verify=verify)
+    folders = [str(folder) for folder in data_folders()]
+    if as_json:
+        echo_json({"folders": folders, "data_sets": [status.to_dict() for status in statuses]})
+        return
+    from hessmap.views.tables import data_view
+
+    console().print(data_view(statuses, folders))
+
+
 app = typer.Typer(
     name="hessmap",
     cls=Roof,
@@ -210,13 +236,13 @@ app = typer.Typer(
 app.command("map", epilog=MAP_EXAMPLES)(map_curvature)
 app.add_typer(maps_app)
 app.add_typer(tracks_app)
-app.command("step", epilog=step.EXAMPLES)(step.step)
+app.command("step", epilog=applications.STEP_EXAMPLES)(applications.step)
 app.command("predict", epilog=predict.EXAMPLES)(predict.predict)
 app.command("certify", epilog=certify.EXAMPLES)(certify.certify)
 app.command("function", epilog=function.EXAMPLES)(function.function)
-app.command("plane", epilog=plane.EXAMPLES)(plane.plane)
+app.command("plane", epilog=applications.PLANE_EXAMPLES)(applications.plane)
 app.add_typer(learning_app)
-app.command("data", epilog=data.EXAMPLES)(data.data)
+app.command("data", epilog=_DATA_EXAMPLES)(data)
 add_commands_of_packages(app)
 
 

@@ -106,7 +106,7 @@ def imported_module(module_name: str) -> Any:
                 sentence(
                     f"the module {module_name!r} must be importable from the current folder",
                     f"there is no module {missing!r} in {here} or among the installed packages",
-                    "Change to the folder that holds it, or install it",
+                    "Change to the folder that contains it, or install it",
                 )
             ) from error
         raise InvalidInput(sentence(f"the module {module_name!r} must import", _raised_text(error))) from error

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hessmap.datasets.catalogue import available, data_folders
+from hessmap.datasets.catalogue import NAMES, available, by_name, data_folders
 
 if TYPE_CHECKING:
-    from hessmap.datasets.augmentation import ImageAugmentation
-    from hessmap.datasets.images import cifar10, digits, fashion_mnist, mnist
+    from hessmap.datasets.images import cifar10, cifar100, digits, fashion_mnist, mnist
     from hessmap.datasets.preprocessing import (
         Data,
+        ImageAugmentation,
         class_subset,
         downscale,
         grayscale,
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
         subsample,
         two_halves,
     )
-    from hessmap.datasets.registry import NAMES, by_name
     from hessmap.datasets.synthetic import dyadic, gaussian, gaussian_mixture, linear_teacher
 
 _NEEDS_TORCH = {
-    "augmentation": ("ImageAugmentation",),
-    "images": ("cifar10", "digits", "fashion_mnist", "mnist"),
+    "images": ("cifar10", "cifar100", "digits", "fashion_mnist", "mnist"),
     "preprocessing": (
         "Data",
+        "ImageAugmentation",
         "class_subset",
         "downscale",
         "grayscale",
@@ -37,7 +36,6 @@ _NEEDS_TORCH = {
         "subsample",
         "two_halves",
     ),
-    "registry": ("NAMES", "by_name"),
     "synthetic": ("dyadic", "gaussian", "gaussian_mixture", "linear_teacher"),
 }
 _HOMES = {name: home for home, names in _NEEDS_TORCH.items() for name in names}
@@ -49,6 +47,7 @@ __all__ = [
     "available",
     "by_name",
     "cifar10",
+    "cifar100",
     "class_subset",
     "data_folders",
     "digits",

@@ -1,4 +1,4 @@
-"""The data sets of images: digits (embedded), MNIST, Fashion-MNIST and CIFAR-10 (from their original files).
+"""The data sets of images: digits (embedded), MNIST, Fashion-MNIST, CIFAR-10 and CIFAR-100 (from their original files).
 
 All take the same options, applied in this order: ``split``, ``classes``, ``num_samples`` with a ``seed`` (classes are
 not balanced), ``side``, ``standardise`` (test data need the training statistics: ``standardise(inputs, reference)``),
@@ -21,6 +21,7 @@ from torch import Tensor
 from hessmap.datasets import preprocessing
 from hessmap.datasets.catalogue import (
     CIFAR10,
+    CIFAR100,
     ENVIRONMENT_VARIABLE,
     FASHION_MNIST,
     MNIST,
@@ -73,13 +74,25 @@ def read_idx(content: bytes, num_dimensions: int, name: str) -> Bytes:
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def read_cifar_batch(content: bytes, name: str) -> tuple[Bytes, Bytes]:
-    """Images (n, 3, 32, 32) and labels (n,) of a CIFAR-10 batch: rows of one label byte and 3,072 pixels."""
-    row = 1 + 3 * 32 * 32
+def read_cifar_batch(content: bytes, name: str, num_labels: int = 1) -> tuple[Bytes, Bytes]:
+    """Images (n, 3, 32, 32) and labels (n,) of a CIFAR batch: rows of label bytes, the last of which counts, and 3,072
+    pixels."""
+    row = num_labels + 3 * 32 * 32
     num_rows = max(1, round(len(content) / row))
     _check_size(name, f"rows of {row} bytes, {num_rows} of them", num_rows * row, content)
     rows = np.frombuffer(content, np.uint8).reshape(num_rows, row)
-    return rows[:, 1:].reshape(num_rows, 3, 32, 32), rows[:, 0]
+    if num_labels == 2:
+        _check_superclasses(rows[:, 0], rows[:, 1], name)
+    return rows[:, num_labels:].reshape(num_rows, 3, 32, 32), rows[:, num_labels - 1]
+
+
+def _check_superclasses(coarse: Bytes, fine: Bytes, name: str) -> None:
+    """Every class of CIFAR-100 belongs to one of 20 superclasses."""
+    pairs = {(int(of_class), int(label)) for of_class, label in zip(coarse, fine, strict=True)}
+    if int(coarse.max()) >= 20 or len(pairs) != len({label for _, label in pairs}):
+        must = "every class must belong to one superclass of 0..19"
+        got = f"{name} has {len(pairs)} pairs of {len({label for _, label in pairs})} classes"
+        raise DataFileError(sentence(must, got, "It is another data set or another kind of file"))
 
 
 def check_labels(labels: Bytes, num_classes: int, name: str) -> None:
@@ -122,7 +135,8 @@ def labelled_images(source: ImageFiles, split: Split) -> Iterator[tuple[Bytes, B
                 read_idx(contents[1], 1, group[1].stem),
             )
         else:
-            images, labels = read_cifar_batch(contents[0], group[0].stem)
+            num_labels = 2 if source.format == "cifar100" else 1
+            images, labels = read_cifar_batch(contents[0], group[0].stem, num_labels)
         num_samples = (source.num_train if split == "train" else source.num_test) // len(groups)
         _check_count(source, group[0], len(images), num_samples)
         _check_count(source, group[-1], len(labels), num_samples)
@@ -318,6 +332,44 @@ def cifar10(
         InvalidInput: If there are fewer samples than asked for, or no such class.
     """
     return image_data(CIFAR10, split, num_samples, classes, side, grayscale, one_hot, standardise, seed)
+
+
+def cifar100(
+    split: Split = "train",
+    num_samples: int | None = None,
+    *,
+    classes: Iterable[int] | None = None,
+    side: int | None = None,
+    grayscale: bool = True,
+    one_hot: bool = False,
+    standardise: bool = False,
+    seed: int | None = None,
+) -> Data:
+    """CIFAR-100: 50,000 training and 10,000 test images of a hundred classes, 32 x 32 (Krizhevsky 2009).
+
+    Args:
+        split: "train" or "test". Defaults to "train".
+        num_samples: Number of samples. Defaults to all.
+        classes: Labels to keep, relabelled 0, 1, .. in the order given. Defaults to all.
+        side: Side length in pixels to which images are scaled down by area means. Defaults to their own.
+        grayscale: Whether colours become luminance; otherwise an image has its red, green and blue channels one
+            after the other. Defaults to True.
+        one_hot: Whether targets are one-hot rows in float64 instead of labels. Defaults to False.
+        standardise: Whether each pixel gets mean zero and variance one over the chosen samples. Defaults to False.
+        seed: Seed of a random choice of samples. Defaults to None: the first ones.
+
+    Returns:
+        Data: Inputs (num_samples, side^2), in colour (num_samples, 3 side^2), in [0, 1], and labels, or one-hot rows.
+
+    Raises:
+        DataFileError: If the files are in none of ``data_folders()``.
+        InvalidInput: If there are fewer samples than asked for, or no such class.
+
+    Notes:
+        Labels are those of the hundred classes, not of the twenty superclasses. No hash of the published files is
+        known here: sizes, counts, labels and superclasses are checked instead.
+    """
+    return image_data(CIFAR100, split, num_samples, classes, side, grayscale, one_hot, standardise, seed)
 
 
 def image_data(

@@ -5,11 +5,9 @@ carries its ``Height``, a rigorous bound on the numbers it stands for, and the f
 probability that an unlucky prime made it too small (``rank``).
 """
 
-from hessmap.exact.activation_patterns import Mask, Signs, signs
-from hessmap.exact.certified import certified_data_ranks, certified_matrix_rank, certified_rank
-from hessmap.exact.evaluation import Evaluation, Selection, evaluate, require_outputs
-from hessmap.exact.exponential_losses import certified_rank_bounds
-from hessmap.exact.field import FieldArray, PrimeField, from_floats, identity, random_prime_field
+from hessmap.exact.certified import certified_data_ranks, certified_matrix_rank, certified_rank, certified_rank_bounds
+from hessmap.exact.evaluation import Evaluation, Mask, Selection, Signs, evaluate, require_outputs, signs
+from hessmap.exact.field import FieldArray, PrimeField, field_rank, from_floats, identity, random_prime_field
 from hessmap.exact.generic import generic_hessian_ranks, generic_rank
 from hessmap.exact.network import (
     Chain,
@@ -21,7 +19,6 @@ from hessmap.exact.network import (
     layer_outputs,
     layer_patches,
 )
-from hessmap.exact.rank import field_rank
 from hessmap.exact.reading import read_chain, tensor_inputs
 
 __all__ = [

@@ -238,7 +238,7 @@ def output_selection(net: SelfAttention, place: int, field: PrimeField) -> Field
 
 
 def _sizes(net: SelfAttention, num_samples: int | None, num_tokens: int | None) -> tuple[int, int]:
-    """Unless given: tokens that span the width, and samples that fix the layer as a polynomial of its tokens."""
+    """Defaults: tokens that span the width, and enough samples to fix the layer as a polynomial of its tokens."""
     if num_tokens is None:
         num_tokens = 2 if num_samples is None else max(2, net.width)
     tokens = checked_count("num_tokens", num_tokens)

@@ -1,4 +1,8 @@
-"""A chain evaluated: over GF(P), with the derivatives of every activation, and in float64."""
+"""A chain evaluated: over GF(P), with the derivatives of every activation, and in float64.
+
+On which side of its kink every unit is, and which of a window is the largest: rigorous in float64, and in exact
+integers where that is not enough.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hessmap.errors import UnsupportedNetwork, sentence
-from hessmap.exact.activation_patterns import Pattern
-from hessmap.exact.field import FieldArray, from_floats, from_integers, ones, sums_by_place, where, zeros
+from hessmap.exact.field import (
+    FieldArray,
+    Integers,
+    from_floats,
+    from_integers,
+    ones,
+    scaled_integers,
+    sums_by_place,
+    where,
+    zeros,
+)
 from hessmap.exact.network import (
+    Affine,
     Chain,
     ExactActivation,
     Floats,
@@ -24,7 +39,207 @@ from hessmap.exact.network import (
 from hessmap.networks import Polynomial
 from hessmap.problem import Indices
 
+_ROUNDING = 2.0**-53
+_UNDERFLOW = 2.0**-1022  # even if subnormal numbers are flushed to zero
+
+Pattern = NDArray[np.bool_] | Indices
+Mask = NDArray[np.bool_]
 _UNITS = 2.0**12  # of rounding that a sum may be off by
+
+
+@dataclass(frozen=True, eq=False)
+class Signs:
+    """Per activation: whether z > 0, (num_samples, width); of a maximum, the chosen unit, (num_samples, num_outputs);
+    None where there is nothing to decide.
+
+    Attributes:
+        patterns: Per activation, whether z > 0, or the chosen unit of a maximum; None where there is nothing to decide.
+        ties: Where z = 0, or where a maximum is attained more than once.
+        num_exact_samples: Samples for which float64 was inconclusive.
+
+    Notes:
+        ``ties`` says where z = 0, in the same shape, and of a maximum that is attained more than once where in its
+        window it is, (num_samples, num_outputs, window_size).
+    """
+
+    patterns: tuple[Pattern | None, ...]
+    ties: tuple[Mask | None, ...]
+    num_exact_samples: int
+
+    @property
+    def num_ties(self) -> int:
+        """How many z are 0, and how many maxima are attained more than once."""
+        found = (mask.any(axis=2) if mask.ndim == 3 else mask for mask in self.ties if mask is not None)
+        return sum(int(mask.sum()) for mask in found)
+
+
+def signs(chain: Chain[Floats], inputs: Floats) -> Signs:
+    """The patterns of a chain in exact arithmetic on exact inputs; only samples in doubt pay for integers.
+
+    Args:
+        chain: The network.
+        inputs: Inputs, one row per sample.
+
+    Returns:
+        Patterns and ties.
+    """
+    patterns, ties, doubtful = _float_patterns(chain, inputs)
+    if doubtful.any():
+        exact, exact_ties = _integer_patterns(chain, inputs[doubtful])
+        for array, correction in zip([*patterns, *ties], [*exact, *exact_ties], strict=True):
+            if array is not None and correction is not None:
+                array[doubtful] = correction
+    return Signs(tuple(patterns), tuple(ties), int(doubtful.sum()))
+
+
+def _float_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], list[Mask | None], Mask]:
+    """Patterns by running error analysis, the ties, and which samples have a number closer to a kink, or to the largest
+    of its window, than the error bound; of those nothing is right. An error of zero means exact."""
+    doubtful = np.zeros(len(inputs), dtype=np.bool_)
+    patterns: list[Pattern | None] = []
+    ties: list[Mask | None] = []
+    values, errors = inputs, np.zeros_like(inputs)
+    with np.errstate(all="ignore"):  # overflow gives inf or NaN, and those count as doubtful
+        for layer, activation in zip(chain.layers, chain.activations, strict=False):
+            values, errors = _affine_with_error(layer, values, errors)
+            pattern: Pattern | None = None
+            tied: Mask | None = None
+            if isinstance(activation, Polynomial):
+                errors = np.full_like(values, np.inf)
+            elif isinstance(activation, LeakyRelu):
+                pattern = values > 0
+                tied = (values == 0) & (errors == 0)
+                doubtful |= ~((np.abs(values) > errors) | tied).all(axis=1)
+                values, errors = _leaky_with_error(activation, pattern, values, errors)
+            elif isinstance(activation, MaxPool):
+                pattern, tied, unsure = _maximum_with_error(activation, values, errors)
+                doubtful |= unsure
+                values, errors = (np.take_along_axis(array, pattern, axis=1) for array in (values, errors))
+            patterns.append(pattern)
+            ties.append(tied)
+    return patterns, ties, doubtful
+
+
+def _affine_with_error(layer: Affine[Floats], values: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """(W a + b) / divisor and a bound on its distance from the exact one, given a bound on the error of a.
+
+    |error| <= |W| |error of a| + gamma_n (|W| |a| + |b|), Higham 2002, section 3.1: any order of summation, the
+    division one more operation. The factor covers the rounding of the bound itself, the last term underflow. Where
+    nothing but the bias is not zero, the sum is exact (no layer has both a bias and a divisor).
+    """
+    size, weights = np.abs(layer.weights), layer.weights
+    length = weights.shape[1] + 2
+    patches, patch_errors = layer_patches(layer, values), layer_patches(layer, errors, one=0)
+    gamma = length * _ROUNDING / (1 - length * _ROUNDING)
+    bound = layer_outputs(size, patch_errors + gamma * (np.abs(patches) + patch_errors))
+    bound = bound / layer.divisor * (1 + 8 * gamma) + 4 * length * _UNDERFLOW
+    is_something = ((values != 0) | (errors != 0)).astype(np.float64)
+    num_terms = layer_outputs((weights != 0).astype(np.float64), layer_patches(layer, is_something, one=0))
+    return layer_outputs(weights, patches) / layer.divisor, np.where(num_terms == 0, 0.0, bound)
+
+
+def _leaky_with_error(
+    activation: LeakyRelu, is_positive: Pattern, values: Floats, errors: Floats
+) -> tuple[Floats, Floats]:
+    """The activation and its error; a slope of zero leaves none."""
+    slopes = np.where(is_positive, 1.0, activation.slope)
+    scaled = values * slopes
+    bound = errors * np.abs(slopes) * (1 + 4 * _ROUNDING) + 2 * _ROUNDING * np.abs(scaled) + _UNDERFLOW
+    is_exact = (slopes == 0) | (slopes == 1) & (errors == 0) | (values == 0) & (errors == 0)
+    return scaled, np.where(is_exact, 0.0, bound)
+
+
+def _maximum_with_error(activation: MaxPool, values: Floats, errors: Floats) -> tuple[Indices, Mask, Mask]:
+    """The chosen units; where in the windows a maximum that is attained twice stands; the samples where another is
+    too close."""
+    is_there = activation.windows >= 0
+    candidates = np.where(is_there, values[:, activation.windows], -np.inf)
+    doubts = np.where(is_there, errors[:, activation.windows], 0.0)
+    best = np.argmax(candidates, axis=2)[:, :, None]
+    height, doubt = (np.take_along_axis(array, best, axis=2) for array in (candidates, doubts))
+    is_below = (height - candidates) * (1 - 4 * _ROUNDING) > (doubt + doubts) * (1 + 4 * _ROUNDING)
+    is_exact = (doubt == 0) & (doubts == 0)
+    is_best = np.arange(candidates.shape[2]) == best
+    is_sure = is_below | is_exact | is_best | ~is_there
+    is_largest = is_best | is_exact & (candidates == height) & is_there
+    chosen = np.take_along_axis(np.broadcast_to(activation.windows, candidates.shape), best, axis=2)[:, :, 0]
+    is_sure &= np.isfinite(height) & np.isfinite(doubt)
+    return chosen, _if_several(is_largest), ~is_sure.all(axis=(1, 2))
+
+
+def _if_several(is_largest: Mask) -> Mask:
+    is_several: Mask = is_largest.sum(axis=2, keepdims=True) > 1
+    return is_largest & is_several
+
+
+def _integer_patterns(chain: Chain[Floats], inputs: Floats) -> tuple[list[Pattern | None], list[Mask | None]]:
+    """The same patterns and ties from integers over a common denominator ``unit``."""
+    patterns: list[Pattern | None] = []
+    ties: list[Mask | None] = []
+    values, bits = scaled_integers(inputs)
+    unit = 1 << bits
+    for layer, activation in zip(chain.layers, chain.activations, strict=False):
+        values, unit = _integer_affine(layer, values, unit)
+        pattern: Pattern | None = None
+        tied: Mask | None = None
+        if isinstance(activation, LeakyRelu):
+            pattern = np.asarray(values > 0, dtype=np.bool_)
+            tied = np.asarray(values == 0, dtype=np.bool_)
+        elif isinstance(activation, MaxPool):
+            pattern, tied = _integer_maximum(activation, values)
+        values, unit = _apply(activation, values, unit, pattern)
+        patterns.append(pattern)
+        ties.append(tied)
+    return patterns, ties
+
+
+def integer_outputs(chain: Chain[Floats], inputs: Floats, patterns: tuple[Pattern | None, ...]) -> tuple[Integers, int]:
+    """The exact outputs (num_samples, num_outputs) as integers, all over the one denominator that comes with them."""
+    values, bits = scaled_integers(inputs)
+    unit = 1 << bits
+    *hidden, last = chain.layers
+    for layer, activation, pattern in zip(hidden, chain.activations, patterns, strict=True):
+        values, unit = _integer_affine(layer, values, unit)
+        values, unit = _apply(activation, values, unit, pattern)
+    return _integer_affine(last, values, unit)
+
+
+def _integer_affine(layer: Affine[Floats], values: Integers, unit: int) -> tuple[Integers, int]:
+    matrix, matrix_bits = scaled_integers(layer.weights)
+    return layer_outputs(matrix, layer_patches(layer, values, one=unit)), unit * (layer.divisor << matrix_bits)
+
+
+def _integer_maximum(activation: MaxPool, values: Integers) -> tuple[Indices, Mask]:
+    """The first of the largest in every window, and where the largest stand if there are more than one."""
+    chosen = np.empty((len(values), len(activation.windows)), dtype=np.int64)
+    is_largest = np.zeros((len(values), *activation.windows.shape), dtype=np.bool_)
+    for place, window in enumerate(activation.windows):
+        units = window[window >= 0]
+        candidates = values[:, units]
+        is_best = np.asarray(candidates == candidates.max(axis=1, keepdims=True), dtype=np.bool_)
+        chosen[:, place] = units[is_best.argmax(axis=1)]
+        is_largest[:, place, window >= 0] = is_best
+    return chosen, _if_several(is_largest)
+
+
+def _apply(activation: ExactActivation, values: Integers, unit: int, pattern: Pattern | None) -> tuple[Integers, int]:
+    """The activation of integers over ``unit``, again over one denominator."""
+    if isinstance(activation, Identity):
+        return values, unit
+    if isinstance(activation, MaxPool):
+        assert pattern is not None
+        return np.take_along_axis(values, pattern.astype(np.int64), axis=1), unit
+    if isinstance(activation, LeakyRelu):
+        (slope,), slope_bits = scaled_integers(np.array([activation.slope]))
+        assert pattern is not None
+        return np.where(pattern, values * (1 << slope_bits), values * slope), unit << slope_bits
+    coefficients, coefficient_bits = scaled_integers(np.array(activation.coefficients))
+    total, total_unit = np.full_like(values, coefficients[-1]), 1 << coefficient_bits
+    for coefficient in coefficients[-2::-1]:
+        # total * z is over total_unit * unit, a multiple of the coefficient's denominator: align the coefficient.
+        total = total * values + coefficient * (total_unit * unit >> coefficient_bits)
+        total_unit *= unit
+    return total, total_unit
 
 
 @dataclass(frozen=True, eq=False)

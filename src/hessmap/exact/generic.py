@@ -16,11 +16,18 @@ import numpy as np
 from hessmap.errors import UnsupportedNetwork, checked_seed, integer_or_none, require, sentence, unknown_name
 from hessmap.exact.attention import drawn_attention_hessians
 from hessmap.exact.evaluation import evaluate
-from hessmap.exact.field import FieldArray, PrimeField, concatenate, identity, random_array, random_prime_field
+from hessmap.exact.field import (
+    FieldArray,
+    PrimeField,
+    concatenate,
+    field_rank,
+    identity,
+    random_array,
+    random_prime_field,
+)
 from hessmap.exact.hessian import field_hessian
 from hessmap.exact.network import Affine, Chain, ExactActivation, Identity, Patches
 from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
-from hessmap.exact.rank import field_rank
 from hessmap.linalg import require_memory
 from hessmap.losses import LOSSES
 from hessmap.networks import (
@@ -80,10 +87,10 @@ def generic_rank(
 
         ``input_rank`` and ``centred_input_rank`` are the ranks of the inputs and of the centred inputs (equal, or one
         less). ``residual_rank`` is the rank of Omega = sum residual input^T or, with bias, of [Omega_c, omega], omega
-        the sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. All are generic unless given. A linear
+        the sum of the residuals; ``mean_residual_is_zero`` asks for omega = 0. Default: all are generic. A linear
         network needs no more samples than the ranks do; with a polynomial activation the rank can grow with
         ``num_samples`` (default: the number of parameters). Self-attention takes ``num_samples`` of ``num_tokens``
-        tokens (default: so many that more change nothing) and ``input_rank``, that of all tokens.
+        tokens (default: enough that more change no rank) and ``input_rank``, that of all tokens.
 
     Example:
         >>> import hessmap as hm

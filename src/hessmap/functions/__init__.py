@@ -1,9 +1,15 @@
 """A network as a function of its inputs: Jacobians, exact Jacobians, what leaves every layer."""
 
-from hessmap.functions.exact_jacobians import ExactFunction, exact_function
-from hessmap.functions.jacobians import JacobianGram, input_jacobians, jacobian_chunks
-from hessmap.functions.network_function import NetworkFunction, function_off_kinks, plain_layers
-from hessmap.functions.representations import Representation, affine_layers, is_chain, representations
+from hessmap.functions.jacobians import ExactFunction, JacobianGram, exact_function, input_jacobians, jacobian_chunks
+from hessmap.functions.network_function import (
+    NetworkFunction,
+    Representation,
+    affine_layers,
+    function_off_kinks,
+    is_chain,
+    plain_layers,
+    representations,
+)
 
 __all__ = [
     "ExactFunction",

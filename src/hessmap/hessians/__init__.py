@@ -1,24 +1,21 @@
 """The Hessian of the loss, its Gauss-Newton and functional part and Fisher matrices as operators; dense Hessians."""
 
-from hessmap.hessians.data_parallel import DistributedHessian, distributed
-from hessmap.hessians.diagonal import GraphUse, LayerGraph, exact_diagonal, layer_graph
-from hessmap.hessians.jacobian import jacobian_rows, output_jacobian, tangent_kernel
+from hessmap.hessians.diagonal import LayerGraph, exact_diagonal, layer_graph
+from hessmap.hessians.jacobian import SampleGradients, jacobian_rows, output_jacobian, sample_gradients, tangent_kernel
 from hessmap.hessians.operators import (
     Hessian,
+    distributed,
     empirical_fisher,
     fisher,
     functional_hessian,
     loss_hessian,
     outer_product_hessian,
 )
-from hessmap.hessians.sample_gradients import SampleGradients, sample_gradients
 from hessmap.hessians.sharded import ShardedHessian, sharded_hessian
 
 ggn = outer_product_hessian  # the field's short name of the same operator
 
 __all__ = [
-    "DistributedHessian",
-    "GraphUse",
     "Hessian",
     "LayerGraph",
     "SampleGradients",

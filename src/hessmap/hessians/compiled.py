@@ -266,7 +266,7 @@ def traced_products(problem: Problem, kind: str) -> TracedProducts:
     start = time.perf_counter()
     function, why = _compiled(problem, graphs[0])
     seconds_compiled = time.perf_counter() - start
-    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    row = random_vector(problem.num_parameters, problem.dtype)[None].to(problem.device)
     products = [_product(graph, function if graph.signature == graphs[0].signature else None) for graph in graphs]
     if not checked_shortcut(lambda: products[0](row), lambda: _plain_product(problem, kind, len(graphs))(row)):
         raise NotTraceable("the traced product disagrees with autograd's")
@@ -301,7 +301,7 @@ def _plain_product(problem: Problem, kind: str, num_batches: int) -> RowProduct:
 
 
 def _folded_batches(problem: Problem, kind: str) -> list[FoldedGraph]:
-    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    row = random_vector(problem.num_parameters, problem.dtype)[None].to(problem.device)
     batches = _batches(problem, _num_batches(problem))
     return [folded_graph(PRODUCTS[kind](BatchGraph(problem, batch, vectorised=False)), row) for batch in batches]
 

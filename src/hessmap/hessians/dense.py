@@ -18,7 +18,6 @@ from hessmap.hessians.dense_assembly import (
     HessianBuffer,
     Network,
     add_pair,
-    batch_call,
     first_derivatives,
     lifted_network,
     second_derivatives,
@@ -27,7 +26,6 @@ from hessmap.hessians.mlp import (
     MlpSamples,
     flat_inputs,
     has_functional_term,
-    mlp_calls,
     mlp_derivatives,
     mlp_samples_of,
     output_curvature,
@@ -43,7 +41,7 @@ from hessmap.linalg import (
     rows_that_fit,
     tolerance,
 )
-from hessmap.problem import SYMMETRY_TOLERANCE, Problem, asymmetric, recording_of
+from hessmap.problem import SYMMETRY_TOLERANCE, Problem, UseOnBatch, asymmetric, recording_of
 
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 
@@ -176,11 +174,7 @@ def _lifted_matrix(problem: Problem, network: Network, part: str) -> tuple[Tenso
 def _uses(network: Network) -> list[str]:
     """A name for every use of a parameter by a known call, two for one in another order than the parameter's own."""
     return [
-        part.name
-        for call in network.calls
-        for part, entries in ((call.weight, call.weight_entries), (call.bias, call.bias_entries))
-        if part is not None
-        for _ in range(1 if entries is None else 2)
+        piece.name for call in network.calls for piece in call.pieces for _ in range(1 if piece.entries is None else 2)
     ]
 
 
@@ -193,7 +187,7 @@ def _add_batch(
     with_functional: bool,
 ) -> None:
     """Every pair of calls k <= l: its second derivative along perturbations, then its block."""
-    calls = [batch_call(*parts) for parts in zip(network.calls, lifted.inputs, lifted.output_gradients, strict=True)]
+    calls = [UseOnBatch(*parts) for parts in zip(network.calls, lifted.inputs, lifted.output_gradients, strict=True)]
     for k, early in enumerate(calls):
         for outputs in _outputs_at_once(problem, network, k):
             second = None
@@ -214,7 +208,9 @@ def _add_batch(
 
 def _add_mlp(buffer: HessianBuffer, network: Network, piece: MlpSamples) -> None:
     """The same for an MLP, whose derivatives are known."""
-    calls = mlp_calls(network, piece)
+    gradients = (None if step.gradient is None else step.gradient[:, :, None] for step in piece.steps)
+    entering = (step.inputs for step in piece.steps)
+    calls = [UseOnBatch(*parts) for parts in zip(network.calls, entering, gradients, strict=True)]
     for k, early in enumerate(calls):
         for outputs in _outputs_at_once(network.problem, network, k):
             second = mlp_derivatives(piece, k, outputs)
@@ -231,8 +227,8 @@ def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: str)
         if name in lifted:
             continue
         if not any(use.is_differentiable for use in recording.uses_of(name)):
-            penalty = " but for the penalty" if part == "loss" and problem.l2 else ""
-            notes.append(f"the loss never sees parameter '{name}': its block is zero{penalty}")
+            penalty = " except for the penalty" if part == "loss" and problem.l2 else ""
+            notes.append(f"the loss does not depend on parameter '{name}': its block is zero{penalty}")
             continue
         unit = torch.zeros(problem.num_parameters, place.stop - place.start, dtype=problem.dtype)
         unit[place] = torch.eye(place.stop - place.start, dtype=problem.dtype)

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -40,7 +39,9 @@ from hessmap.problem import (
     Inputs,
     LayerCall,
     LayerUse,
+    Piece,
     Problem,
+    UseOnBatch,
     num_rows,
     perturbed_pass,
     recording_of,
@@ -169,105 +170,6 @@ def _matrix(problem: Problem, use: LayerUse) -> Tensor | None:
         return use.geometry.matrix(weight)
 
 
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """A parameter of a call: which of the call's features are its own, and where they lie in the flat parameter, shape
-    (outputs, features); None for its own order."""
-
-    name: str
-    features: slice
-    entries: Tensor | None
-
-
-@dataclass(frozen=True, eq=False)
-class BatchCall:
-    """A call on a batch. ``features`` (groups, samples, positions, parameters per output) is what the weights multiply,
-    with the bias's one appended; ``pieces`` are its parameters."""
-
-    call: LayerUse
-    features: Tensor
-    output_gradient: Tensor  # (samples, outputs, positions)
-    pieces: tuple[Piece, ...]
-
-    @cached_property
-    def spread(self) -> Tensor:
-        """The output gradients where the kernel of a convolution looks."""
-        assert self.call.geometry is not None
-        return self.call.geometry.spread(self.output_gradient)
-
-    def of_outputs(self, outputs: slice) -> Tensor:
-        """What the parameters of some outputs multiply, (outputs, samples, positions, parameters)."""
-        size = self.call.num_outputs // self.call.num_groups
-        return self.features[torch.arange(outputs.start, outputs.stop) // size]
-
-    def directions(self, outputs: slice) -> Tensor:
-        """Perturbations of some of its outputs, (outputs * directions of each, samples, outputs, positions): units, or
-        what units of the parameters do."""
-        call, samples = self.call, len(self.output_gradient)
-        count = outputs.stop - outputs.start
-        if call.space == "outputs":
-            like = self.output_gradient
-            units = torch.eye(call.output_size, dtype=like.dtype, device=like.device)
-            units = units.view(call.num_outputs, -1, call.output_size)
-            return units[outputs].reshape(-1, 1, call.num_outputs, call.num_positions).expand(-1, samples, -1, -1)
-        directions = self.output_gradient.new_zeros(
-            count, call.num_features, samples, call.num_outputs, call.num_positions
-        )
-        for place, features in enumerate(self.of_outputs(outputs)):
-            directions[place, :, :, outputs.start + place] = features.movedim(2, 0)
-        return directions.flatten(0, 1)
-
-    def along(self, jacobian: Tensor, outputs: slice) -> Tensor:
-        """The derivative (samples, directions, outputs of the network) of the outputs along ``directions``."""
-        chosen = jacobian.view(*jacobian.shape[:2], self.call.num_outputs, -1)[:, :, outputs]
-        if self.call.space == "outputs":
-            return chosen.flatten(2).mT
-        return torch.einsum("ncot,ontf->nofc", chosen, self.of_outputs(outputs)).flatten(1, 2)
-
-    def gradient(self, output_gradients: Tensor, input_tangents: Tensor | None, per_sample: bool = False) -> Tensor:
-        """The gradient of its parameters, (rows.., outputs, parameters), with samples last if they are not summed over.
-
-        ``output_gradients`` (rows.., samples, outputs * positions) are multiplied by the features, and the output
-        gradient of the batch by the tangents (rows.., samples, inputs) of its inputs.
-        """
-        call, end = self.call, "n" if per_sample else ""
-        output_gradients = output_gradients.reshape(
-            *output_gradients.shape[:-1], call.num_groups, -1, call.num_positions
-        )
-        found = torch.einsum(f"...ngot,gntf->...gof{end}", output_gradients, self.features)
-        if input_tangents is not None and call.weight is not None and call.kind != "embedding":
-            weights = found[..., : call.num_inputs, :] if per_sample else found[..., : call.num_inputs]
-            weights += self._from_tangents(input_tangents, end)
-        groups = -4 if per_sample else -3
-        return found.flatten(groups, groups + 1)
-
-    def _from_tangents(self, input_tangents: Tensor, end: str) -> Tensor:
-        """The output gradient of the batch times tangents of its inputs, (rows.., groups, outputs, features)."""
-        call, rows = self.call, input_tangents.shape[:-1]
-        if call.geometry is None:
-            own = self.output_gradient.view(len(self.output_gradient), call.num_groups, -1, call.num_positions)
-            tangents = input_tangents.reshape(*rows, call.num_positions, call.num_groups, call.num_inputs)
-            return torch.einsum(f"...ntgf,ngot->...gof{end}", tangents, own)
-        places = prod(call.geometry.image)
-        tangents = input_tangents.reshape(*rows, call.num_groups, -1, places)
-        spread = self.spread.view(call.num_groups, len(self.output_gradient), places, -1, prod(call.geometry.kernel))
-        found = torch.einsum(f"...ngcu,gnuok->...gock{end}", tangents, spread)
-        first = -3 if end else -2
-        return found.flatten(first, first + 1)
-
-
-def batch_call(call: LayerUse, inputs: Tensor, output_gradient: Tensor) -> BatchCall:
-    """The call on the inputs (samples, input_size) of a batch."""
-    pieces = []
-    if call.weight is not None:
-        entries = None if call.weight_entries is None else call.weight_entries.view(call.num_outputs, -1)
-        pieces.append(Piece(call.weight.name, slice(0, call.num_inputs), entries))
-    if call.bias is not None:
-        entries = None if call.bias_entries is None else call.bias_entries.view(call.num_outputs, 1)
-        pieces.append(Piece(call.bias.name, slice(call.num_features - 1, call.num_features), entries))
-    return BatchCall(call, call.extended_features(inputs), output_gradient, tuple(pieces))
-
-
 @dataclass(frozen=True)
 class FirstDerivatives:
     """A batch, from its calls: inputs (samples, input_size), output gradients (samples, outputs, positions), and, where
@@ -327,26 +229,26 @@ _HELD = 2**22  # entries that positions are summed into before the next ones
 
 def add_pair(
     buffer: HessianBuffer,
-    early: BatchCall,
-    late: BatchCall,
+    early: UseOnBatch,
+    late: UseOnBatch,
     outputs: slice,
     curvature: Tensor,
     input_tangents: Tensor | None,
 ) -> None:
     """Add the block of some outputs of a call with a later one, and its transpose."""
-    if early is late and early.call.is_plain and len(curvature) == early.call.num_outputs:
+    if early is late and early.use.is_plain and len(curvature) == early.use.num_outputs:
         _add_symmetric(buffer, early, curvature)
         return
-    if early.call.is_plain:
+    if early.use.is_plain:
         _add_plain(buffer, early, late, outputs, curvature, input_tangents)
         return
-    each, samples = early.call.directions_per_output, len(early.output_gradient)
+    each, samples = early.use.directions_per_output, len(early.inputs)
     output_gradients = curvature.view(-1, each, samples, curvature.shape[2])
     tangents = input_tangents.view(-1, each, samples, input_tangents.shape[2]) if input_tangents is not None else None
-    if early.call.space == "weights":
+    if early.use.space == "weights":
         _write(buffer, early, late, outputs.start, late.gradient(output_gradients, tangents))
         return
-    step = max(1, _HELD // (samples * early.call.num_features * (late.call.output_size + late.call.input_size)))
+    step = max(1, _HELD // (samples * early.use.num_features * (late.use.output_size + late.use.input_size)))
     for first in range(0, len(output_gradients), step):
         chosen, start = slice(first, first + step), outputs.start + first
         features = early.of_outputs(slice(start, min(start + step, outputs.stop))).mT
@@ -363,14 +265,14 @@ def _position_sums(features: Tensor, values: Tensor) -> Tensor:
 
 def _add_plain(
     buffer: HessianBuffer,
-    early: BatchCall,
-    late: BatchCall,
+    early: UseOnBatch,
+    late: UseOnBatch,
     outputs: slice,
     curvature: Tensor,
     input_tangents: Tensor | None,
 ) -> None:
     features = early.features[0, :, 0]
-    step = max(1, _CACHED // (len(features) * late.call.num_outputs * late.call.num_features))
+    step = max(1, _CACHED // (len(features) * late.use.num_outputs * late.use.num_features))
     for first in range(0, len(curvature), step):
         chosen = slice(first, first + step)
         rows = _rows(buffer, late, curvature[chosen], input_tangents[chosen] if input_tangents is not None else None)
@@ -379,19 +281,19 @@ def _add_plain(
             continue
         block = buffer.scratch("block", len(rows), features.shape[1], rows.shape[1])
         torch.bmm(features.T.expand(len(rows), -1, -1), rows.mT, out=block)
-        block = block.view(*block.shape[:2], late.call.num_outputs, -1)
+        block = block.view(*block.shape[:2], late.use.num_outputs, -1)
         _write(buffer, early, late, outputs.start + first, block)
 
 
-def _is_whole(call: BatchCall) -> bool:
+def _is_whole(own: UseOnBatch) -> bool:
     """Whether its parameters are one matrix, all of it in its own order."""
-    return len(call.pieces) == 1 and call.pieces[0].entries is None
+    return len(own.use.pieces) == 1 and own.use.pieces[0].entries is None
 
 
-def _multiply_into_place(buffer: HessianBuffer, early: BatchCall, late: BatchCall, first: int, rows: Tensor) -> None:
+def _multiply_into_place(buffer: HessianBuffer, early: UseOnBatch, late: UseOnBatch, first: int, rows: Tensor) -> None:
     """The product of a plain pair without a copy, and its mirror image while it is near the processor."""
-    own, other = early.pieces[0].name, late.pieces[0].name
-    here, there, chosen = early.call.num_outputs, late.call.num_outputs, slice(first, first + len(rows))
+    own, other = early.use.pieces[0].name, late.use.pieces[0].name
+    here, there, chosen = early.use.num_outputs, late.use.num_outputs, slice(first, first + len(rows))
     target = buffer.block(own, here, other, there)[chosen]
     flat = target.flatten(2)
     factor = early.features[0, :, 0].T.expand(len(rows), -1, -1)
@@ -399,15 +301,16 @@ def _multiply_into_place(buffer: HessianBuffer, early: BatchCall, late: BatchCal
     buffer.block(other, there, own, here).permute(2, 3, 0, 1)[chosen] = target
 
 
-def _rows(buffer: HessianBuffer, late: BatchCall, curvature: Tensor, input_tangents: Tensor | None) -> Tensor:
+def _rows(buffer: HessianBuffer, late: UseOnBatch, curvature: Tensor, input_tangents: Tensor | None) -> Tensor:
     """The bracket of the formula, shape (directions, outputs * features of the later call, samples)."""
-    call = late.call
+    call = late.use
     if not call.is_plain:
         return late.gradient(curvature, input_tangents, per_sample=True).flatten(1, 2)
     directions, samples = curvature.shape[:2]
     rows = buffer.scratch("rows", directions, call.num_outputs, call.num_features, samples)
     torch.mul(_samples_last(curvature)[:, :, None], _samples_last(late.features[0, :, 0])[None], out=rows)
     if input_tangents is not None and call.weight is not None:
+        assert late.output_gradient is not None
         rows[:, :, : input_tangents.shape[2]].addcmul_(
             _samples_last(input_tangents)[:, None], _samples_last(late.output_gradient[:, :, 0])[None, :, None]
         )
@@ -418,32 +321,24 @@ def _samples_last(values: Tensor) -> Tensor:
     return values.transpose(-1, -2).contiguous()
 
 
-def _write(buffer: HessianBuffer, early: BatchCall, late: BatchCall, first: int, block: Tensor) -> None:
+def _write(buffer: HessianBuffer, early: UseOnBatch, late: UseOnBatch, first: int, block: Tensor) -> None:
     """Put a block (outputs of the earlier call from ``first`` on, features, outputs of the later, features) into its
     place and its mirror image."""
-    rows, here, there = slice(first, first + len(block)), early.call.num_outputs, late.call.num_outputs
-    for own in early.pieces:
-        for other in late.pieces:
+    rows, here, there = slice(first, first + len(block)), early.use.num_outputs, late.use.num_outputs
+    for own in early.use.pieces:
+        for other in late.use.pieces:
             part = block[:, own.features, :, other.features]
             if own.entries is not None or other.entries is not None:
-                _add_at_entries(buffer, _entries(own, here)[rows], own, _entries(other, there), other, part)
+                places, others = own.places(here)[rows], other.places(there)
+                _add_at_entries(buffer, places, own, others, other, part)
                 if early is not late:
-                    _add_at_entries(
-                        buffer, _entries(other, there), other, _entries(own, here)[rows], own, part.permute(2, 3, 0, 1)
-                    )
+                    _add_at_entries(buffer, others, other, places, own, part.permute(2, 3, 0, 1))
                 continue
             unwritten = buffer.is_unwritten(own.name, other.name)
             _put(buffer.block(own.name, here, other.name, there)[rows], part, unwritten)
             if early is not late:
                 mirrored = buffer.block(other.name, there, own.name, here).permute(2, 3, 0, 1)
                 _put(mirrored[rows], part, unwritten)
-
-
-def _entries(piece: Piece, num_outputs: int) -> Tensor:
-    if piece.entries is not None:
-        return piece.entries
-    features = piece.features.stop - piece.features.start
-    return torch.arange(num_outputs * features).view(num_outputs, features)
 
 
 def _add_at_entries(
@@ -461,14 +356,14 @@ def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
         target.add_(values)
 
 
-def _add_symmetric(buffer: HessianBuffer, own: BatchCall, curvature: Tensor) -> None:
+def _add_symmetric(buffer: HessianBuffer, own: UseOnBatch, curvature: Tensor) -> None:
     """Add the block of a plain call with itself: half of it or less, the rest by symmetry.
 
     sum_n S_n[j,i] a[n,a] a[n,b] is symmetric in (j,i) and in (a,b): only groups with i >= j and b >= a are formed.
     ``curvature`` is (outputs, samples, outputs).
     """
-    inputs, size = own.features[0, :, 0], own.call.num_outputs
-    for number, piece in enumerate(own.pieces):
+    inputs, size = own.features[0, :, 0], own.use.num_outputs
+    for number, piece in enumerate(own.use.pieces):
         features = piece.features
         for a in range(features.start, features.stop, _GROUP):
             group = slice(a, min(a + _GROUP, features.stop))
@@ -484,12 +379,12 @@ def _add_symmetric(buffer: HessianBuffer, own: BatchCall, curvature: Tensor) -> 
 
 
 def _write_symmetric(
-    buffer: HessianBuffer, own: BatchCall, number: int, outputs: slice, group: slice, block: Tensor
+    buffer: HessianBuffer, own: UseOnBatch, number: int, outputs: slice, group: slice, block: Tensor
 ) -> None:
     """A block (j, i >= j, a, b >= a) to its own place and to the three that mirror it, for every parameter b is of."""
-    size, name, features = own.call.num_outputs, own.pieces[number].name, own.pieces[number].features
+    size, name, features = own.use.num_outputs, own.use.pieces[number].name, own.use.pieces[number].features
     local = slice(group.start - features.start, group.stop - features.start)
-    for piece in own.pieces[number:]:
+    for piece in own.use.pieces[number:]:
         other_name, other = piece.name, piece.features
         unwritten = buffer.is_unwritten(name, other_name)
         first = max(other.start, group.start)

@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from hessmap.hessians.mlp import DenseLayer, MlpSamples, as_mlp, flat_inputs, mlp_derivatives, mlp_samples_of
 from hessmap.hessians.products import columns_at_once
@@ -37,6 +36,7 @@ from hessmap.problem import (
     LayerUse,
     Problem,
     Recording,
+    UseOnBatch,
     has_slow_convolutions,
     num_rows,
     recording_of,
@@ -44,54 +44,6 @@ from hessmap.problem import (
     twice_differentiable,
     vjp_rows,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class GraphUse:
-    """One use of a weight: z = W x + b at every position of a sample.
-
-    Attributes:
-        use: The traced use of the weight.
-        entering: The inputs x, (samples, input_size).
-        leaving: The outputs z, as a tensor of the graph.
-    """
-
-    use: LayerUse
-    entering: Tensor
-    leaving: Tensor
-
-    @property
-    def num_positions(self) -> int:
-        return self.use.num_positions
-
-    @property
-    def num_outputs(self) -> int:
-        return self.use.num_outputs
-
-    @property
-    def num_groups(self) -> int:
-        return self.use.num_groups
-
-    @property
-    def num_columns(self) -> int:
-        """Entries of the extended input."""
-        return self.use.num_features
-
-    def inputs(self, chosen: slice) -> Tensor:
-        """The extended inputs of some samples, shape (groups, samples, positions, columns)."""
-        return self.use.extended_features(self.entering[chosen])
-
-    def by_output(self, rows: Tensor) -> Tensor:
-        """Rows in what left, (rows, *shape of leaving), as (samples, rows, outputs, positions)."""
-        count = len(self.entering)
-        found: Tensor = vmap(lambda row: self.use.sample_outputs(row, count))(rows)
-        return found.transpose(0, 1)
-
-    def as_leaving(self, rows: Tensor) -> Tensor:
-        """The way back: (samples, rows, outputs, positions) in the shape of leaving."""
-        shape = tuple(self.leaving.shape)
-        found: Tensor = vmap(lambda row: self.use.row_outputs(row, shape))(rows.transpose(0, 1))
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +56,7 @@ class LayerGraph:
         targets: The targets of the batch.
         weights: The weights of its samples in the mean.
         uses: The uses of the weights.
+        leaving: What leaves each of them, as tensors of the graph.
         vectorised: Whether vector-Jacobian products are vectorised, which is faster where an operation is cheap.
     """
 
@@ -111,25 +64,17 @@ class LayerGraph:
     outputs: Tensor
     targets: Tensor
     weights: Tensor
-    uses: tuple[GraphUse, ...]
+    uses: tuple[UseOnBatch, ...]
+    leaving: tuple[Tensor, ...]
     vectorised: bool
-
-    @property
-    def places(self) -> list[Tensor]:
-        return [use.leaving for use in self.uses]
 
     def flat(self, layout: Layout, parts: Sequence[Tensor]) -> Tensor:
         """Matrices over the uses, (outputs, columns), as one float64 vector over the parameters."""
         vector, places = torch.zeros(layout.size, dtype=torch.float64), dict(layout)
         for own, part in zip(self.uses, parts, strict=True):
-            weight, bias = own.use.weight, own.use.bias
-            if weight is not None:
-                values = part[:, : own.use.num_inputs].flatten().to(vector)
-                entries = own.use.weight_entries
-                vector[places[weight.name]][slice(None) if entries is None else entries] = values
-            if bias is not None:
-                entries = own.use.bias_entries
-                vector[places[bias.name]][slice(None) if entries is None else entries] = part[:, -1].to(vector)
+            for piece in own.use.pieces:
+                entries = slice(None) if piece.entries is None else piece.entries.flatten()
+                vector[places[piece.name]][entries] = part[:, piece.features].flatten().to(vector)
         return vector
 
 
@@ -152,7 +97,7 @@ def layer_graph(
     if uses is None and (not recording.uses or not _acts_once(recording)):
         return None
     inputs, targets, weights = batch
-    count, found = num_rows(inputs), list[GraphUse]()
+    count, found, left = num_rows(inputs), list[UseOnBatch](), list[Tensor]()
     is_slow = not vectorised and has_slow_convolutions(problem)
 
     def at_use(number: int, call: LayerCall) -> Tensor:
@@ -160,14 +105,13 @@ def layer_graph(
         outputs = call.fast_outputs() if is_slow and call.fast_outputs is not None else call.outputs()
         if outputs.dtype != problem.dtype:
             raise RuntimeError("a layer computes in another number format than the model")
-        leaving = outputs if outputs.requires_grad else outputs.detach().requires_grad_()
-        entering = use.sample_inputs(call.inputs.detach(), count, problem.dtype)
-        found.append(GraphUse(use, entering, leaving))
-        return leaving.clone()  # what comes next may work in place
+        left.append(outputs if outputs.requires_grad else outputs.detach().requires_grad_())
+        found.append(UseOnBatch(use, use.sample_inputs(call.inputs.detach(), count, problem.dtype)))
+        return left[-1].clone()  # what comes next may work in place
 
     with torch.enable_grad():
         outputs = replay(problem, recording, inputs, range(len(recording.uses)) if uses is None else uses, at_use)
-    return LayerGraph(problem, outputs, targets, weights, tuple(found), vectorised)
+    return LayerGraph(problem, outputs, targets, weights, tuple(found), tuple(left), vectorised)
 
 
 def _acts_once(recording: Recording) -> bool:
@@ -223,13 +167,12 @@ def _layer_gradient(problem: Problem, layers: LayerGraph) -> tuple[Tensor, Tenso
     """sum_p slope_p x_p^T, and for every entry the largest sum of the magnitudes in its layer."""
     outputs = layers.outputs.detach()
     output_gradient = layers.weights[:, None] * problem.loss.gradient(outputs, layers.targets).to(outputs.dtype)
-    output_gradients = vjp_rows([layers.outputs], layers.places, [output_gradient[None]], vectorised=False)
+    output_gradients = vjp_rows([layers.outputs], layers.leaving, [output_gradient[None]], vectorised=False)
     found, sizes = [], []
-    for use, rows in zip(layers.uses, output_gradients, strict=True):
-        left = (
-            use.by_output(rows)[:, 0].reshape(len(use.entering), use.num_groups, -1, use.num_positions).transpose(0, 1)
-        )
-        right = use.inputs(slice(None))  # (groups, samples, positions, columns)
+    for own, rows in zip(layers.uses, output_gradients, strict=True):
+        shape = len(own.inputs), own.use.num_groups, -1, own.use.num_positions
+        left = own.by_output(rows)[:, 0].reshape(shape).transpose(0, 1)
+        right = own.features_of(slice(None))  # (groups, samples, positions, features)
         found.append((left @ right).sum(1).flatten(0, 1))
         sizes.append((left.abs() @ right.abs()).sum(1).max().expand_as(found[-1]))
     return layers.flat(problem.layout, found), layers.flat(problem.layout, sizes)
@@ -277,14 +220,14 @@ def _own_derivatives(graph: BatchGraph, entries: Tensor) -> Tensor:
 
 
 _FEW = 16  # samples that are compared with autograd
-_LIMIT = 2**25  # bytes of the largest sweep
+_LARGEST_SWEEP = 2**25  # bytes of a sweep through an MLP; above, the layers are taken from autograd
 
 
 def mlp_diagonal(problem: Problem, kind: str, max_products: float | None = None) -> Tensor | None:
     """None if the model is no small MLP, if it would cost more than about ``max_products`` products, or if the
     gradient or some entries on a few samples differ from autograd's. Without the penalty."""
     layers = as_mlp(problem) if problem.device.type == "cpu" else None
-    if layers is None or _sweep_bytes(problem, layers) > min(_LIMIT, problem.memory_budget // 8):
+    if layers is None or _sweep_bytes(problem, layers) > min(_LARGEST_SWEEP, problem.memory_budget // 8):
         return None
     if max_products is not None and _cost(problem, layers) > max_products:
         return None
@@ -356,8 +299,8 @@ def _agrees(
 _LIMIT = 2**24  # bytes of the rows of a batch
 _SMALL = 2**18  # bytes of a batch up to which the products of its rows are made together
 _CACHED = 2**18  # entries of the matrices J that are formed at once
-_ROWS = 16
-_FEW_POSITIONS = 4
+_ROWS = 16  # rows of a sample that the size of a batch leaves room for
+_FEW_POSITIONS = 4  # of a sample up to which pairs of them are multiplied out
 
 
 @twice_differentiable()
@@ -389,7 +332,7 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
         return None
     if graph is None or not _is_affordable(problem, graph, kind, max_products):
         return None
-    sums = _Sums(problem, kind, each=sum(use.leaving.nbytes for use in graph.uses) // len(few[1]))
+    sums = _Sums(problem, kind, each=sum(leaving.nbytes for leaving in graph.leaving) // len(few[1]))
     found = sums.of(graph)
     if not agrees_with_autograd(problem, few, graph, kind, found):
         return None
@@ -398,7 +341,7 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
 
 
 class _Sums:
-    """Diagonals of batches, in the layout of the problem, float64; ``each`` sample has so many bytes of outputs."""
+    """Diagonals of batches in the problem's layout, float64; ``each`` is the size of a sample's outputs in bytes."""
 
     def __init__(self, problem: Problem, kind: str, each: int) -> None:
         self.problem = problem
@@ -423,7 +366,7 @@ class _Sums:
 
 def _batch_sums(loss: Loss, batch: LayerGraph, kind: str, width: int) -> list[Tensor]:
     """The diagonal of every layer on one batch, shape (outputs, columns), ``width`` rows at a time."""
-    sums = [use.leaving.new_zeros(use.num_outputs, use.num_columns) for use in batch.uses]
+    sums = [own.inputs.new_zeros(own.use.num_outputs, own.use.num_features) for own in batch.uses]
     with torch.no_grad():
         outputs = batch.outputs.detach()
         output_gradient = loss.gradient(outputs, batch.targets).to(outputs.dtype)
@@ -443,38 +386,38 @@ def _add_squares(sums: list[Tensor], batch: LayerGraph, roots: Tensor, signs: Te
         group = slice(start, start + width)
         given = [roots[:, group].transpose(0, 1)]
         vectorised, problem = batch.vectorised, batch.problem
-        found = vjp_rows([batch.outputs], batch.places, given, vectorised, side_by_side=True, problem=problem)
-        for total, use, rows in zip(sums, batch.uses, found, strict=True):
-            total += _squares(use, use.by_output(rows), None if signs is None else signs[:, group])
+        found = vjp_rows([batch.outputs], batch.leaving, given, vectorised, side_by_side=True, problem=problem)
+        for total, own, rows in zip(sums, batch.uses, found, strict=True):
+            total += _squares(own, own.by_output(rows), None if signs is None else signs[:, group])
 
 
-def _squares(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tensor:
+def _squares(own: UseOnBatch, rows: Tensor, signs: Tensor | None) -> Tensor:
     """sum sign (sum_p row_p x_p^T)^2 entry by entry, of rows (samples, rank, outputs, positions)."""
     samples, rank, outputs, positions = rows.shape
-    groups = use.num_groups
+    groups, columns = own.use.num_groups, own.use.num_features
     if positions == 1 and groups == 1:
         squares = rows[..., 0].square()
         curved = squares.sum(1) if signs is None else (squares * signs[:, :, None]).sum(1)
-        return curved.T @ use.inputs(slice(None))[0, :, 0].square()
+        return curved.T @ own.features_of(slice(None))[0, :, 0].square()
     if positions <= _FEW_POSITIONS and groups == 1:
-        return _squares_by_pairs(use, rows, signs)
-    total = rows.new_zeros(outputs, use.num_columns)
-    step = max(1, _CACHED // max(rank * outputs * use.num_columns, groups * positions * use.num_columns))
+        return _squares_by_pairs(own, rows, signs)
+    total = rows.new_zeros(outputs, columns)
+    step = max(1, _CACHED // max(rank * outputs * columns, groups * positions * columns))
     for start in range(0, samples, step):
         chosen = slice(start, start + step)
-        own = rows[chosen].reshape(-1, rank, groups, outputs // groups, positions).permute(2, 0, 1, 3, 4)
-        matrices = own.flatten(2, 3) @ use.inputs(chosen)  # (groups, samples, rank * outputs, columns)
-        squares = matrices.square_().reshape(groups, -1, rank, outputs // groups, use.num_columns)
+        grouped = rows[chosen].reshape(-1, rank, groups, outputs // groups, positions).permute(2, 0, 1, 3, 4)
+        matrices = grouped.flatten(2, 3) @ own.features_of(chosen)  # (groups, samples, rank * outputs, columns)
+        squares = matrices.square_().reshape(groups, -1, rank, outputs // groups, columns)
         signed = squares if signs is None else squares * signs[chosen][None, :, :, None, None]
         total += signed.sum((1, 2)).flatten(0, 1)
     return total
 
 
-def _squares_by_pairs(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tensor:
+def _squares_by_pairs(own: UseOnBatch, rows: Tensor, signs: Tensor | None) -> Tensor:
     """The same, multiplied out: (sum_p row_p x_p)^2 = sum_pq (row_p row_q) (x_p x_q), a matrix product for each pair of
     positions instead of a matrix for each row."""
-    inputs, given = use.inputs(slice(None))[0], rows if signs is None else rows * signs[:, :, None, None]
-    total = rows.new_zeros(rows.shape[2], use.num_columns)
+    inputs, given = own.features_of(slice(None))[0], rows if signs is None else rows * signs[:, :, None, None]
+    total = rows.new_zeros(rows.shape[2], own.use.num_features)
     for one in range(rows.shape[3]):
         for other in range(one + 1):
             curved = (given[..., one] * rows[..., other]).sum(1)
@@ -484,14 +427,15 @@ def _squares_by_pairs(use: GraphUse, rows: Tensor, signs: Tensor | None) -> Tens
 
 def _add_functional(sums: list[Tensor], batch: LayerGraph, residual: Tensor, width: int) -> None:
     """The part through second derivatives of the outputs, x^T F_i x for the block F_i of a layer's output i."""
-    for total, use, output_gradient in zip(sums, batch.uses, _output_gradients(batch, residual), strict=True):
-        if output_gradient is None or not _has_second_derivative(use, output_gradient):
+    output_gradients = _output_gradients(batch, residual)
+    for total, own, leaving, gradient in zip(sums, batch.uses, batch.leaving, output_gradients, strict=True):
+        if gradient is None or not _has_second_derivative(leaving, gradient):
             continue
-        inputs, count = use.inputs(slice(None)), _num_profiles(use)
+        use, inputs, count = own.use, own.features_of(slice(None)), _num_profiles(own.use)
         for numbers in torch.split(torch.arange(use.num_outputs * count, device=total.device), width):
             outputs, profiles = numbers // count, numbers % count
             directions = _profiles(use, inputs, outputs, profiles)
-            images = _images(use, output_gradient, outputs, directions, batch)
+            images = _images(own, leaving, gradient, outputs, directions, batch)
             if use.num_groups > 1:
                 _add_grouped(total, use, inputs, outputs, profiles, images)
             elif use.num_positions == 1:
@@ -503,7 +447,7 @@ def _add_functional(sums: list[Tensor], batch: LayerGraph, residual: Tensor, wid
 
 
 def _add_grouped(
-    total: Tensor, use: GraphUse, inputs: Tensor, outputs: Tensor, profiles: Tensor, images: Tensor
+    total: Tensor, use: LayerUse, inputs: Tensor, outputs: Tensor, profiles: Tensor, images: Tensor
 ) -> None:
     """The same where every output has inputs of its group alone."""
     own, numbers = _inputs_of(use, inputs, outputs), torch.arange(len(outputs))
@@ -514,7 +458,7 @@ def _add_grouped(
         total[outputs, profiles] += (images * own[:, numbers, :, profiles].transpose(0, 1)).sum((0, 2))
 
 
-def _inputs_of(use: GraphUse, inputs: Tensor, outputs: Tensor) -> Tensor:
+def _inputs_of(use: LayerUse, inputs: Tensor, outputs: Tensor) -> Tensor:
     """The inputs that some outputs have, (samples, outputs, positions, columns)."""
     return inputs[outputs // (use.num_outputs // use.num_groups)].transpose(0, 1)
 
@@ -523,26 +467,23 @@ def _output_gradients(batch: LayerGraph, residual: Tensor) -> list[Tensor | None
     """The gradient in what left each layer, to be differentiated again."""
     if not batch.outputs.requires_grad:
         return [None] * len(batch.uses)
-    return list(torch.autograd.grad(batch.outputs, batch.places, residual, create_graph=True, allow_unused=True))
+    return list(torch.autograd.grad(batch.outputs, batch.leaving, residual, create_graph=True, allow_unused=True))
 
 
-def _has_second_derivative(use: GraphUse, output_gradient: Tensor) -> bool:
+def _has_second_derivative(leaving: Tensor, output_gradient: Tensor) -> bool:
     """Whether the output gradient changes with the outputs of the layer: a random product is not exactly zero."""
     generator = torch.Generator().manual_seed(output_gradient[0].numel())
     random = torch.randn(output_gradient.shape[1:], generator=generator, dtype=torch.float64).to(output_gradient)
-    return bool(
-        vjp_rows([output_gradient], [use.leaving], [random.expand(1, *output_gradient.shape)], vectorised=False)[
-            0
-        ].any()
-    )
+    given = [random.expand(1, *output_gradient.shape)]
+    return bool(vjp_rows([output_gradient], [leaving], given, vectorised=False)[0].any())
 
 
-def _num_profiles(use: GraphUse) -> int:
+def _num_profiles(use: LayerUse) -> int:
     """Of an output: its positions, or the columns of its input, whichever are fewer."""
-    return min(use.num_positions, use.num_columns)
+    return min(use.num_positions, use.num_features)
 
 
-def _profiles(use: GraphUse, inputs: Tensor, outputs: Tensor, chosen: Tensor) -> Tensor:
+def _profiles(use: LayerUse, inputs: Tensor, outputs: Tensor, chosen: Tensor) -> Tensor:
     """Directions over the positions, (samples, chosen, positions): single ones, or columns of the input."""
     if _num_profiles(use) == use.num_positions:
         single = torch.eye(use.num_positions, dtype=inputs.dtype, device=inputs.device)[chosen]
@@ -552,15 +493,17 @@ def _profiles(use: GraphUse, inputs: Tensor, outputs: Tensor, chosen: Tensor) ->
     return _inputs_of(use, inputs, outputs)[:, torch.arange(len(chosen)), :, chosen].transpose(0, 1)
 
 
-def _images(use: GraphUse, output_gradient: Tensor, outputs: Tensor, profiles: Tensor, batch: LayerGraph) -> Tensor:
+def _images(
+    own: UseOnBatch, leaving: Tensor, output_gradient: Tensor, outputs: Tensor, profiles: Tensor, batch: LayerGraph
+) -> Tensor:
     """F_i u of the directions u over the positions of output i, (samples, directions, positions)."""
     samples, count, positions = profiles.shape
     numbers = torch.arange(count, device=outputs.device)
-    directions = profiles.new_zeros(samples, count, use.num_outputs, positions)
+    directions = profiles.new_zeros(samples, count, own.use.num_outputs, positions)
     directions[:, numbers, outputs] = profiles
-    given = [use.as_leaving(directions)]
-    images = vjp_rows([output_gradient], [use.leaving], given, batch.vectorised, problem=batch.problem)[0]
-    return use.by_output(images)[:, numbers, outputs]
+    given = [own.as_leaving(directions, tuple(leaving.shape))]
+    images = vjp_rows([output_gradient], [leaving], given, batch.vectorised, problem=batch.problem)[0]
+    return own.by_output(images)[:, numbers, outputs]
 
 
 def _is_affordable(problem: Problem, few: LayerGraph, kind: str, max_products: float | None) -> bool:
@@ -569,11 +512,12 @@ def _is_affordable(problem: Problem, few: LayerGraph, kind: str, max_products: f
         return False
     if max_products is None:
         return True
-    works = [own.num_positions * own.num_outputs * own.use.num_inputs for own in few.uses]
+    uses = [own.use for own in few.uses]
+    works = [use.num_positions * use.num_outputs * use.num_inputs for use in uses]
     cost = 0.0 if kind in ("functional", "empirical_fisher") else problem.output_dim / 2
     if kind in ("loss", "functional"):
         output_gradients = _output_gradients(few, torch.ones_like(few.outputs))
-        for place, (use, output_gradient) in enumerate(zip(few.uses, output_gradients, strict=True)):
-            if output_gradient is not None and _has_second_derivative(use, output_gradient):
+        for place, (use, leaving, gradient) in enumerate(zip(uses, few.leaving, output_gradients, strict=True)):
+            if gradient is not None and _has_second_derivative(leaving, gradient):
                 cost += use.num_outputs * _num_profiles(use) * sum(works[place + 1 :]) / sum(works)
     return cost <= max_products

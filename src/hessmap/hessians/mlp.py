@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hessmap.errors import UnsupportedNetwork
-from hessmap.hessians.dense_assembly import BatchCall, Network, SecondDerivatives, batch_call
+from hessmap.hessians.dense_assembly import Network, SecondDerivatives
 from hessmap.linalg import rows_that_fit
 from hessmap.networks import Rules, is_elementwise, sequential_layers
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _RULES = Rules("an MLP has linear layers and elementwise activations alone", "Its products go through autograd")
 _FEWEST_SAMPLES, _ENTRIES = 256, 2**17  # samples at once: as many as keep a layer's numbers in the cache
-_BLOCK = 16
+_BLOCK = 16  # vectors multiplied at once, at most
 _COPIES = 8  # of a layer's numbers that a product holds at once
 
 
@@ -319,7 +319,7 @@ def mlp_samples_of(
     return MlpSamples(steps[::-1], None if curvature is None else curvature.to(inputs.dtype))
 
 
-_FEW_OUTPUTS = 32
+_FEW_OUTPUTS = 32  # up to which the loss Hessian is multiplied output by output, not sample by sample
 
 
 def perturbed_mlp(network: Network) -> tuple[DenseLayer, ...] | None:
@@ -329,15 +329,6 @@ def perturbed_mlp(network: Network) -> tuple[DenseLayer, ...] | None:
         return None
     used = [part and part.name for call in network.calls for part in (call.weight, call.bias)]
     return layers if used == [name for layer in layers for name in (layer.weight, layer.bias)] else None
-
-
-def mlp_calls(network: Network, piece: MlpSamples) -> list[BatchCall]:
-    """The calls on a batch, with slopes of zero where no gradient is needed."""
-    found = []
-    for call, step in zip(network.calls, piece.steps, strict=True):
-        slope = step.gradient if step.gradient is not None else step.inputs.new_zeros(len(step.inputs), 1)
-        found.append(batch_call(call, step.inputs, slope[:, :, None]))
-    return found
 
 
 def mlp_derivatives(piece: MlpSamples, first: int, outputs: slice) -> SecondDerivatives:

@@ -6,7 +6,8 @@ A product is always computed from the model: neither ``to_dense`` nor a measurem
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from functools import cached_property
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from hessmap.hessians.products import BlockProducts
 from hessmap.linalg import KEPT, Places, SymmetricOperator, full_precision, spectral_norm
 from hessmap.losses import require_parts
 from hessmap.problem import (
+    DistributedProblem,
     Problem,
     require_problem,
     require_samples,
@@ -56,7 +58,8 @@ class Hessian(SymmetricOperator):
         self.part = part
         self.layout = problem.layout
         self.dtype, self.device = problem.parameters.dtype, problem.device
-        self._products = BlockProducts(problem, part)
+        self._local = problem.local
+        self._products = BlockProducts(self._local, part)
         self._kept: DenseHessian | None = None
         self._is_checked = False
         self._dense_notes: tuple[str, ...] = ()
@@ -65,15 +68,15 @@ class Hessian(SymmetricOperator):
     def size(self) -> int:
         return self.problem.num_parameters
 
-    @property
+    @cached_property
     @twice_differentiable()
     def block_size(self) -> int:
-        return self._products.block_size
+        return self.problem.least(self._products.block_size)
 
-    @property
+    @cached_property
     @twice_differentiable()
     def memory_budget(self) -> int:
-        return self._products.bytes_for_vectors
+        return self.problem.least(self._products.bytes_for_vectors)
 
     @property
     def scale(self) -> float | None:
@@ -109,14 +112,18 @@ class Hessian(SymmetricOperator):
     def _found_dense(self) -> DenseHessian:
         """The dense form, not to be changed: a small one is kept."""
         with full_precision(self.device):
-            found = self._kept or dense_hessian(self.problem, self.part)
+            found = self._kept
+            if found is None:
+                own = dense_hessian(self._local, self.part)
+                found = replace(own, matrix=self.problem.mean_over_processes(own.matrix))
         self._dense_notes = found.notes
         self._kept = found if found.matrix.nbytes <= KEPT else None
         return found
 
     def matrix_for_products(self, count: int) -> Tensor | None:
         """The matrix of a small MLP, where forming it costs less than ``count`` products; ``H @ v`` never uses it."""
-        if count < _PRODUCTS_OF_A_MATRIX * self.size or not self._is_small_mlp:
+        is_split = self._local is not self.problem
+        if is_split or count < _PRODUCTS_OF_A_MATRIX * self.size or not self._is_small_mlp:
             return None
         self.problem.add_note(f"the {self.part} Hessian was formed for {count} products, which use the matrix")
         return self.to_dense()
@@ -130,14 +137,18 @@ class Hessian(SymmetricOperator):
     def matmat(self, vectors: Tensor) -> Tensor:
         with twice_differentiable():
             if self.problem.products == "auto" and not self._is_checked:
-                require_symmetric_products(self.problem, self.part)
+                require_symmetric_products(self._local, self.part)
                 self._is_checked = True
-            return self._products(vectors)
+            return self.problem.mean_over_processes(self._products(vectors))
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        """From the structure of layers where that tells it."""
+        """From the structure of layers where that tells it, to every process."""
         with full_precision(self.device):
-            return exact_diagonal(self.problem, self.part, max_products=max_products)
+            own = exact_diagonal(self._local, self.part, max_products=max_products)
+        if self.problem.least(int(own is not None)) == 0:
+            return None
+        assert own is not None
+        return self.problem.mean_over_processes(own)
 
     def to_dense(self) -> Tensor:
         """The matrix, in memory that nothing else uses; products are made as before."""
@@ -155,7 +166,7 @@ class Hessian(SymmetricOperator):
         found = super().dense_block(rows, columns)
         if not torch.equal(places[rows], places[columns]):
             return found
-        require_symmetric_matrix(self.problem, self.part, found)
+        require_symmetric_matrix(self._local, self.part, found)
         return (found + found.T) / 2
 
     def in_single_precision(self) -> Hessian | None:
@@ -231,13 +242,15 @@ def functional_hessian(problem: Problem) -> Hessian:
 
 
 def _loss_norm(products: BlockProducts, problem: Problem) -> float:
-    return spectral_norm(products, problem.num_parameters, device=problem.device)
+    return spectral_norm(
+        lambda vectors: problem.mean_over_processes(products(vectors)), problem.num_parameters, device=problem.device
+    )
 
 
 @twice_differentiable()
 def loss_norm(problem: Problem) -> float:
     """||H_L||_2 to about 1e-3, enough to anchor a threshold. Found once per problem."""
-    products = BlockProducts(problem, "loss", ("mlp", "autograd"))
+    products = BlockProducts(problem.local, "loss", ("mlp", "autograd"))
     return problem.cached("loss_norm", _loss_norm, products, problem)
 
 
@@ -296,3 +309,35 @@ def empirical_fisher(problem: Problem) -> Hessian:
     """
     require_problem(problem)
     return Hessian(problem, "empirical_fisher")
+
+
+@overload
+def distributed(local: Hessian, *, timeout: float = 60.0) -> Hessian: ...
+@overload
+def distributed(local: Problem, *, timeout: float = 60.0) -> Problem: ...
+def distributed(local: Hessian | Problem, *, timeout: float = 60.0) -> Hessian | Problem:
+    """The Hessian or the problem on the data of all processes, from that of this process.
+
+    Args:
+        local: The Hessian or the problem on the samples of this process.
+        timeout: Seconds after which a process that does not answer is an error in the others. Defaults to 60.
+
+    Returns:
+        Hessian | Problem: That of the mean over the samples (tokens) of all processes that count, with exact products.
+        Every process must make the same calls in the same order and gets the same numbers. Risk, gradient, Hessians,
+        ``kronecker_curvature``, ``map`` and ``step_report`` of a distributed problem are those of all samples; what
+        reads single samples raises.
+
+    Raises:
+        InvalidInput: If torch.distributed has no process group, or none with a backend for the problem's device.
+        NotReproducible: If the processes have different parameters.
+        ProcessLost: If a process ended or did not answer in time; also in every later product.
+
+    Notes:
+        Vectors are whole on every process. Models whose parameters are sharded: ``sharded_hessian``.
+        Tested with gloo on CPUs; nccl takes the same code path and is untested.
+    """
+    if isinstance(local, Hessian):
+        return Hessian(DistributedProblem(local.problem.local, timeout), local.part)
+    require_problem(local)
+    return DistributedProblem(local.local, timeout)

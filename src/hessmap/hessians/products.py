@@ -41,7 +41,7 @@ from hessmap.problem import (
 EngineName = Literal["compiled", "mlp", "autograd"]
 ALL_ENGINES: tuple[EngineName, ...] = ("compiled", "mlp", "autograd")
 
-_BLOCK = 64
+_BLOCK = 64  # vectors multiplied at once, at most
 _SMALL_MLP = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
 _MLP_BLOCK = 8  # vectors of such an MLP: more of them gain less than the products that wider blocks need
 _FEW_SAMPLES = 8  # on which closed forms are compared with autograd
@@ -121,7 +121,7 @@ def _checked_mlp(problem: Problem, kind: str) -> tuple[DenseLayer, ...] | None:
     closed_form = mlp_product(problem, layers, few, kind)
     if closed_form is None:
         return None
-    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
+    row = random_vector(problem.num_parameters, problem.dtype)[None].to(problem.device)
     autograd = PRODUCTS[kind](BatchGraph(problem, few, vectorised=False))
     return layers if checked_shortcut(partial(closed_form, row), partial(autograd, row)) else None
 
@@ -146,16 +146,15 @@ class BlockProducts:
     def __call__(self, vectors: Tensor) -> Tensor:
         """Multiply the columns of ``vectors``, in the problem's dtype and on its device, and move the result back."""
         with full_precision(self.problem.device):
-            return self._multiplied(vectors)
+            if self.problem.products == "finite_difference":
+                return self._by_differences(vectors)
+            if not self._is_checked:
+                require_true_derivatives(self.problem)
+                self._is_checked = True
+            return self._sum_over_batches(vectors)
 
-    def _multiplied(self, vectors: Tensor) -> Tensor:
-        problem = self.problem
-        if problem.products == "finite_difference":
-            return self._by_differences(vectors)
-        if not self._is_checked:
-            require_true_derivatives(problem)
-            self._is_checked = True
-        point = problem.parameters
+    def _sum_over_batches(self, vectors: Tensor) -> Tensor:
+        problem, point = self.problem, self.problem.parameters
         rows = vectors.T.to(point.device, point.dtype).contiguous()
         rows = rows.clone() if rows.is_inference() else rows
         total = 2 * problem.l2 * rows if self.kind == "loss" and problem.l2 else None

@@ -27,8 +27,8 @@ from hessmap.records import (
 )
 
 _EXACT_SIZE = 2000  # up to which the squared entries are summed
-_NUM_PROBES = 32
-_MAX_STEPS = 500
+_NUM_PROBES = 32  # of the squared norm of a larger one, whose standard error is reported
+_MAX_STEPS = 500  # of the power method; the record has the number that it took
 
 
 def decoupling(

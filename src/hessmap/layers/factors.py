@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -86,11 +86,20 @@ def layer_factors(
     """
     require_name("patch_rule", patch_rule, PATCH_RULES)
     layer = find_layer(problem, name, with_bias)
-    curvature = choose_curvature(problem, layer).curvature
-    sums = FactorSums(problem, layer, patch_rule)
-    for batch in layer_batches(problem, layer, curvature):
+    curvature = choose_curvature(problem.local, layer).curvature
+    sums = FactorSums(problem.local, layer, patch_rule)
+    for batch in layer_batches(problem.local, layer, curvature):
         sums.add(batch)
-    return sums.factors(curvature)
+    is_linear = problem.least(int(curvature == "gauss_newton"))  # of all processes: there, both derivatives are equal
+    found = sums.factors("gauss_newton" if is_linear else "full")
+    mean, mass = problem.mean_over_processes, sums.total_weight
+    return replace(
+        found,
+        input_factor=mean(found.input_factor, mass),
+        output_factor=mean(found.output_factor),
+        mean_patches=mean(found.mean_patches, mass),
+        num_samples=problem.num_samples,
+    )
 
 
 class FactorSums:

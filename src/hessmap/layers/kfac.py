@@ -30,7 +30,6 @@ from hessmap.errors import (
     sentence,
 )
 from hessmap.hessians import (
-    GraphUse,
     Hessian,
     empirical_fisher,
     exact_diagonal,
@@ -42,11 +41,14 @@ from hessmap.layers.comparison import best_kronecker_product
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
 from hessmap.layers.layer import find_layer, layer_names, name_of_layer, plain_weights
-from hessmap.linalg import Layout, Processes, SymmetricOperator, require_memory, rows_that_fit, to_host
+from hessmap.linalg import Layout, SymmetricOperator, require_memory, rows_that_fit, to_host
 from hessmap.losses import output_roots, require_parts
 from hessmap.problem import (
     Batch,
+    DistributedProblem,
     Problem,
+    UseOnBatch,
+    batch_bytes,
     recording_of,
     require_problem,
     require_true_derivatives,
@@ -61,6 +63,7 @@ Sharing = Literal["expand", "reduce"]
 _MOST_OUTPUTS = 100  # up to which all columns of the loss Hessian's root are propagated by default
 _BATCH_BYTES = 2**26  # of output gradients and per-sample rows held at once
 _ROWS_AT_ONCE = 16  # columns of the loss Hessian's root that are propagated together
+_BLOCK = 256  # columns of a second moment at once: half of it is computed, the other half is its transpose
 _MAX_STEPS = 200  # power iterations of the nearest Kronecker product
 
 
@@ -219,7 +222,7 @@ class KroneckerCurvature(SymmetricOperator):
             relative: Multiply the damping by the mean eigenvalue of each block.
 
         Returns:
-            The solution, in the shape of ``vectors``.
+            The solution, in the shape of ``vectors`` and on their device.
 
         Raises:
             InvalidInput: If the damping is not positive, or leaves an eigenvalue that is not (``part="loss"``).
@@ -320,11 +323,11 @@ class KroneckerCurvature(SymmetricOperator):
         return self._by_block(lambda block, columns: block.apply(function, columns), vectors)
 
     def _by_block(self, product: Callable[[CurvatureBlock, Tensor], Tensor], vectors: Tensor) -> Tensor:
-        columns = vectors.reshape(len(vectors), -1)
+        columns = vectors.reshape(len(vectors), -1).to(self.device)
         result = torch.zeros_like(columns)
         for block in self.blocks:
             result[block.entries] = product(block, columns[block.entries]).to(result.dtype)
-        return result.reshape(vectors.shape)
+        return result.reshape(vectors.shape).to(vectors.device)
 
     def __repr__(self) -> str:
         forms = [block.form for block in self.blocks]
@@ -362,7 +365,7 @@ def kronecker_curvature(
     """Approximate the curvature of all parameters block by block, with a cheap inverse.
 
     Args:
-        problem: Model, loss and data.
+        problem: Model, loss and data; of all processes, if it is a ``distributed`` problem.
         kind: "kfac": E[g g^T] (x) E[x x^T] per layer. "ekfac": the same eigenvectors with exact second moments.
             "best": the Kronecker product nearest to each layer's block in Frobenius norm. "diagonal": the exact
             diagonal. "block": the exact dense block of every layer. "full": the exact matrix, for small networks.
@@ -406,13 +409,14 @@ def kronecker_curvature(
     require_name("sharing", sharing, get_args(Sharing))
     fisher = _chosen_fisher(problem, fisher, part)
     must = "curvature over several processes needs part='outer_product'"
-    require(part == "outer_product" or not distributed, must, f"got part={part!r}")
+    is_split = distributed or problem.local is not problem
+    require(part == "outer_product" or not is_split, must, f"got part={part!r}")
+    problem = DistributedProblem(problem.local) if distributed and problem.local is problem else problem
     if part == "loss":
         like = problem.parameters
         blocks = [block.to(like.device, like.dtype) for block in _loss_blocks(problem, kind, sharing)]
     else:
-        processes = Processes(alone=not distributed)
-        blocks = _Rows(problem, fisher, checked_seed(seed), processes).blocks(kind, sharing)
+        blocks = _Rows(problem, fisher, checked_seed(seed)).blocks(kind, sharing)
     ordered = sorted(blocks, key=lambda block: int(block.entries.flatten()[0]))
     return KroneckerCurvature(
         problem.layout, ordered, kind=kind, part=part, fisher=fisher, dtype=problem.parameters.dtype
@@ -456,7 +460,7 @@ def fisher_diagonal(
     writes_safetensors = path is not None and Path(path).suffix == ".safetensors"
     if writes_safetensors:
         _require_safetensors()
-    block = _Rows(problem, chosen, checked_seed(seed), Processes(alone=True)).diagonal(problem.layout.names)
+    block = _Rows(problem, chosen, checked_seed(seed)).diagonal(problem.layout.names)
     diagonal = problem.unflatten(block.values)
     if writes_safetensors:
         save_file: Callable[..., None] = import_module("safetensors.torch").save_file
@@ -488,14 +492,12 @@ def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str) -> Fi
 class _Rows:
     """Output gradients of all layers, batch by batch, and the blocks that are accumulated from them."""
 
-    def __init__(self, problem: Problem, fisher: FisherKind, seed: int, processes: Processes) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, fisher: FisherKind, seed: int) -> None:
+        self._sum = problem.mean_over_processes
+        self.problem = problem.local
         self.fisher = fisher
-        self.seed = seed + processes.rank
-        self.processes = processes
-        own = torch.tensor([problem.normaliser], dtype=torch.float64)
-        self.share = float(own / processes.sum_numbers(own))
-        self.uses = _factored_uses(problem)
+        self.seed = seed + (problem.processes.rank if isinstance(problem, DistributedProblem) else 0)
+        self.uses = _factored_uses(problem.local)
         covered = {name for number in self.uses for name in recording_of(problem).uses[number].parameters}
         self.others = tuple(name for name in problem.layout.names if name not in covered)
 
@@ -525,54 +527,41 @@ class _Rows:
         layout, found = dict(self.problem.layout), []
         for number in self.uses:
             use = recording_of(self.problem).uses[number]
-            names, columns = [], []
-            if use.weight is not None:
-                own = use.weight_entries
-                flat = torch.arange(use.num_outputs * use.num_inputs) if own is None else own.cpu()
-                names.append(use.weight.name)
-                columns.append(layout[use.weight.name].start + flat.reshape(use.num_outputs, -1))
-            if use.bias is not None:
-                index = torch.arange(use.num_outputs) if use.bias.index is None else use.bias.index.flatten().cpu()
-                names.append(use.bias.name)
-                columns.append(layout[use.bias.name].start + index[:, None])
-            found.append((tuple(names), torch.cat(columns, 1).to(self.problem.device)))
+            columns = [layout[piece.name].start + piece.places(use.num_outputs) for piece in use.pieces]
+            joined = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
+            found.append((tuple(piece.name for piece in use.pieces), joined.to(self.problem.device)))
         return found
 
     def _factors(self, sharing: Sharing) -> list[tuple[Tensor, Tensor]]:
         """(sum g g^T, mean x x^T) of every layer."""
         sums: list[tuple[Tensor, Tensor]] = []
-        total, like = float(self.problem.weights.sum()), self.problem.parameters
+        total, is_new = float(self.problem.weights.sum()), True
         for layers in self._layers():
-            weights = layers.weights / total
-            if not sums:
-                sizes = [(use.num_outputs, use.num_columns) for use, _ in layers.uses]
-                sums = [(like.new_zeros(outputs, outputs), like.new_zeros(inputs, inputs)) for outputs, inputs in sizes]
-            for (outputs, inputs), (use, rows) in zip(sums, layers.uses, strict=True):
+            if is_new:
+                like = self.problem.parameters
+                sizes = [(layer.use.num_outputs, layer.use.num_features) for layer, _ in layers.uses]
+                sums = [(like.new_empty(outputs, outputs), like.new_empty(inputs, inputs)) for outputs, inputs in sizes]
+            for (outputs, inputs), (layer, rows) in zip(sums, layers.uses, strict=True):
                 if layers.is_first:
-                    features = use.inputs(slice(None))[0]
+                    features = layer.features_of(slice(None))[0]
                     if sharing == "reduce":
                         features = features.mean(1, keepdim=True)
-                    shares = (weights / features.shape[1]).sqrt().to(features.dtype)
-                    scaled = (features * shares[:, None, None]).flatten(0, 1)
-                    inputs.addmm_(scaled.T, scaled)  # in place: a product of its own is as large as the factor
-                flat = (rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)).flatten(0, 1)
-                outputs.addmm_(flat.T, flat)
-        if self.processes.count == 1:
-            return sums
-        own = torch.tensor([self.share * total], dtype=torch.float64)
-        of_inputs = float(own / self.processes.sum_numbers(own))  # by samples, of which some can be ignored in part
-        return [(self._sum(outputs), self.processes.sum(of_inputs * inputs)) for outputs, inputs in sums]
-
-    def _sum(self, own: Tensor) -> Tensor:
-        """A mean over the samples of all processes, from that over the samples of this one."""
-        return own if self.processes.count == 1 else self.processes.sum(self.share * own)
+                    _add_moment(inputs, features, layers.weights / (total * features.shape[1]), is_new)
+                flat = rows.sum(3) if sharing == "reduce" else rows.transpose(2, 3).flatten(1, 2)
+                _add_moment(outputs, flat, None, is_new)
+            is_new = False
+        for pair in sums:
+            for moment in pair:
+                _mirror(moment)
+        # Inputs are averaged by samples, of which some can be ignored in part by the loss.
+        return [(self._sum(outputs), self._sum(inputs, total)) for outputs, inputs in sums]
 
     def _second_moments(self, bases: Sequence[tuple[Tensor, Tensor]]) -> list[Tensor]:
         """sum (u_i^T G v_j)^2 over the gradients G = sum_p g_p x_p^T of all samples and rows."""
         sums = [left.new_zeros(len(left), len(right)) for left, right in bases]
         for layers in self._layers():
-            for total, (left, right), (use, rows) in zip(sums, bases, layers.uses, strict=True):
-                features = use.inputs(slice(None))[0] @ right  # (samples, positions, columns)
+            for total, (left, right), (layer, rows) in zip(sums, bases, layers.uses, strict=True):
+                features = layer.features_of(slice(None))[0] @ right  # (samples, positions, columns)
                 rotated = torch.einsum("oi,nrop->nrip", left, rows)
                 if rows.shape[3] == 1:
                     total += rotated[..., 0].square().sum(1).T @ features[:, 0].square()
@@ -604,8 +593,8 @@ class _Rows:
         sums: list[Tensor] = []
         for layers in self._layers():
             found = []
-            for factor, (use, rows) in zip(factors, layers.uses, strict=True):
-                features = use.inputs(slice(None))[0]
+            for factor, (layer, rows) in zip(factors, layers.uses, strict=True):
+                features = layer.features_of(slice(None))[0]
                 if over_inputs:  # g_p (x_p^T F x_q) g_q^T
                     kernel = features @ factor @ features.mT  # (samples, positions, positions)
                     found.append(torch.einsum("nrap,npq,nrbq->ab", rows, kernel, rows))
@@ -654,14 +643,15 @@ class _Rows:
         entering = sum(use.input_size for use in uses)
         held = ranks * gradients + entering + 2 * max(patches)
         each = problem.dtype.itemsize * (gradients + entering + sum(patches))
-        for batch in problem.batches(max(1, _BATCH_BYTES // (problem.dtype.itemsize * held))):
+        most = min(batch_bytes(problem), problem.working_bytes)
+        for batch in problem.batches(rows_that_fit(most, problem.dtype.itemsize * held, problem.num_samples)):
             graph = layer_graph(problem, batch, vectorised=each * len(batch[1]) <= 2**18, uses=self.uses)
             assert graph is not None
             roots = self._roots(graph.outputs.detach(), batch, generator)
             for start in range(0, roots.shape[1], _ROWS_AT_ONCE):
                 given = [roots[:, start : start + _ROWS_AT_ONCE].transpose(0, 1)]
-                found = vjp_rows([graph.outputs], graph.places, given, graph.vectorised, problem=problem)
-                rows = [use.by_output(own) for use, own in zip(graph.uses, found, strict=True)]
+                found = vjp_rows([graph.outputs], graph.leaving, given, graph.vectorised, problem=problem)
+                rows = [use.by_output(part) for use, part in zip(graph.uses, found, strict=True)]
                 yield _LayerRows(list(zip(graph.uses, rows, strict=True)), batch[2], start == 0)
 
     def _roots(self, outputs: Tensor, batch: Batch, generator: torch.Generator) -> Tensor:
@@ -695,7 +685,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _LayerRows:
-    uses: list[tuple[GraphUse, Tensor]]
+    uses: list[tuple[UseOnBatch, Tensor]]
     weights: Tensor
     is_first: bool
 
@@ -777,6 +767,25 @@ def _groups(problem: Problem, kind: CurvatureKind) -> list[tuple[str, ...]]:
             groups[use.weight.name] = (use.weight.name, use.bias.name)
     biases = {names[1] for names in groups.values()}
     return [groups.get(name, (name,)) for name in problem.layout.names if name not in biases]
+
+
+def _add_moment(total: Tensor, rows: Tensor, weights: Tensor | None, is_new: bool) -> None:
+    """Add sum_n weight_n rows_n^T rows_n to the lower blocks of a matrix, or write it there."""
+    scale = 1.0
+    if weights is not None and bool((weights == weights[0]).all()):
+        scale = float(weights[0])
+    elif weights is not None:
+        rows = rows * weights.sqrt().to(rows.dtype)[:, None, None]
+    flat = rows.flatten(0, 1)
+    for start in range(0, len(total), _BLOCK):
+        part = total[start:, start : start + _BLOCK]
+        part.addmm_(flat[:, start:].T, flat[:, start : start + _BLOCK], beta=0.0 if is_new else 1.0, alpha=scale)
+
+
+def _mirror(total: Tensor) -> None:
+    """Fill the blocks above the diagonal with the transposes of those below it."""
+    for stop in range(_BLOCK, len(total), _BLOCK):
+        total[stop - _BLOCK : stop, stop:] = total[stop:, stop - _BLOCK : stop].T
 
 
 def _eigenpairs(matrix: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 from hessmap.errors import checked_count, checked_number, checked_seed, require
 from hessmap.hessians import Hessian, empirical_fisher, loss_hessian, outer_product_hessian
 from hessmap.layers.kfac import CurvatureBlock, KroneckerCurvature
-from hessmap.linalg import PrincipalBlock
+from hessmap.linalg import PrincipalBlock, to_host
 from hessmap.measurement import krylov_solve, top_eigenpairs
 from hessmap.problem import Problem, require_problem
 from hessmap.records import KroneckerBlockError, KroneckerError
@@ -93,12 +93,12 @@ def _block_error(
     overlap = None
     if size <= _FORMED:
         matrix = true.dense_block(entries, entries)
-        approximate = block.multiply(torch.eye(size, dtype=matrix.dtype, device=matrix.device))
+        approximate = block.multiply(torch.eye(size, dtype=matrix.dtype).to(block.values)).to(matrix)
         norm = float(matrix.norm())
         error = float((matrix - approximate).norm()) / norm if norm else 0.0, 0.0
         if leading is not None:
             vectors = torch.linalg.eigh(matrix).eigenvectors[:, -count:]
-            overlap = _overlap(vectors, leading)
+            overlap = _overlap(vectors.to(leading), leading)
     else:
         own = PrincipalBlock(true, entries)
         error = _probed_error(own.matmat, block.multiply, block.values, size, generator)
@@ -132,8 +132,8 @@ def _probed_error(
     """||A - B||_F / ||A||_F from random signs, and its standard error by the delta method."""
     signs = (torch.randint(2, (size, _PROBES), generator=generator) * 2 - 1).to(like)
     exact = true(signs)
-    numerators = (exact - approximate(signs)).square().sum(0).double()
-    denominators = exact.square().sum(0).double()
+    numerators = to_host((exact - approximate(signs)).square().sum(0))
+    denominators = to_host(exact.square().sum(0))
     total, part = float(denominators.mean()), float(numerators.mean())
     if not total:
         return 0.0, 0.0

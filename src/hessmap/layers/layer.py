@@ -188,7 +188,7 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
         4
     """
     require_samples(problem, "a layer Hessian")
-    require_true_derivatives(problem)
+    require_true_derivatives(problem.local)
     if not isinstance(name, str):
         raise unknown_name("layer", name, layer_names(problem))
     return _traced_layer(problem, name, with_bias)

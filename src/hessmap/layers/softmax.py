@@ -85,7 +85,7 @@ def _unsupported_error(name: str, got: str) -> UnsupportedNetwork:
 
 
 Space = Literal["outputs", "weights"]
-_SAMPLES = 4096
+_SAMPLES = 4096  # of a batch
 
 
 def require_logits(problem: Problem) -> None:

@@ -8,6 +8,7 @@ from hessmap.linalg.devices import (
     restore_device_random_states,
     seed_devices,
     sign_vectors,
+    summed_on_host,
     to_host,
     widest_dtype,
 )
@@ -46,6 +47,7 @@ from hessmap.linalg.operator import (
     as_operator,
 )
 from hessmap.linalg.orthogonalisation import (
+    STREAMED,
     inner_matrix,
     inner_products,
     orthonormal_columns,
@@ -65,6 +67,7 @@ from hessmap.linalg.shortcuts import (
 
 __all__ = [
     "KEPT",
+    "STREAMED",
     "BlockLanczos",
     "DenseOperator",
     "Fallbacks",
@@ -115,6 +118,7 @@ __all__ = [
     "singular_values",
     "spectral_norm",
     "storage_address",
+    "summed_on_host",
     "to_host",
     "tolerance",
     "widest_dtype",

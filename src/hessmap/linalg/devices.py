@@ -144,7 +144,7 @@ def to_host(values: Tensor) -> Tensor:
 
 
 def summed_on_host(values: Tensor, dim: int) -> Tensor:
-    """Sum float32 values over an axis in float64, on the device where it has float64, and read the result.
+    """Sum values over an axis on their device, in float64 or by compensated float32, and read the result.
 
     Args:
         values: Tensor on any device.
@@ -155,7 +155,24 @@ def summed_on_host(values: Tensor, dim: int) -> Tensor:
     """
     if has_float64(values.device):
         return values.sum(dim, dtype=torch.float64).cpu()
-    return to_host(values).sum(dim)
+    total, error = _compensated_sum(values.movedim(dim, 0))
+    return to_host(total) + to_host(error)
+
+
+def _compensated_sum(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum over the first axis as two numbers, by halves: what each addition rounds away (Knuth's TwoSum) is summed
+    beside it, so that the pair has twice the digits of the format."""
+    if not len(values):
+        return values.sum(0), values.sum(0)
+    errors = torch.zeros_like(values)
+    while len(values) > 1:
+        half = len(values) // 2
+        one, other, rest = values[:half], values[half : 2 * half], values[2 * half :]
+        joint = one + other
+        shown = joint - one
+        lost = (one - (joint - shown)) + (other - shown) + errors[:half] + errors[half : 2 * half]
+        values, errors = torch.cat([joint, rest]), torch.cat([lost, errors[2 * half :]])
+    return values[0], errors[0]
 
 
 def normal_vectors(

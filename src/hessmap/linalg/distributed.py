@@ -8,11 +8,13 @@ a sum over the processes.
 from __future__ import annotations
 
 import os
+import pickle
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from math import sqrt
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -23,6 +25,7 @@ from hessmap.linalg.devices import widest_dtype
 from hessmap.linalg.memory import is_out_of_memory
 from hessmap.linalg.operator import SymmetricOperator
 
+_Value = TypeVar("_Value")
 _PIECE = 2**15  # entries of float32 vectors whose inner products are added up by torch; pieces are added in float64
 _LOST = ("connection closed", "connection reset", "broken pipe", "connection refused", "no such process", "aborted")
 _STUCK = ("timed out", "timeout")
@@ -86,18 +89,31 @@ class Processes:
         device = torch.device(next(iter(self._backends)))
         return self.sum(numbers.to(device, widest_dtype(device))).to(numbers)
 
+    def gathered(self, numbers: Tensor) -> Tensor:
+        """A vector of few numbers (float64) of every process as rows, in the order of the processes."""
+        given = torch.zeros(self.count, len(numbers), dtype=torch.float64)
+        given[self.rank] = numbers
+        return self.sum_numbers(given)
+
     def all_equal(self, number: float) -> bool:
         """Whether a number is the same on all processes."""
-        given = torch.zeros(self.count, dtype=torch.float64)
-        given[self.rank] = number
-        found = self.sum_numbers(given)
+        found = self.gathered(torch.tensor([number], dtype=torch.float64))
         return bool((found == found[0]).all())
 
     def largest(self, number: float) -> float:
         """The largest number of all processes."""
-        given = torch.zeros(self.count, dtype=torch.float64)
-        given[self.rank] = number
-        return float(self.sum_numbers(given).max())
+        return float(self.gathered(torch.tensor([number], dtype=torch.float64)).max())
+
+    def first(self, value: _Value) -> _Value:
+        """The value of the first process on all of them; it must be one that pickle knows."""
+        if self.count == 1:
+            return value
+        content = pickle.dumps(value) if self.rank == 0 else b""
+        size = int(self.largest(len(content)))
+        sent = torch.zeros(size, dtype=torch.float64)
+        sent[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else 0.0
+        received: _Value = pickle.loads(bytes(self.sum_numbers(sent).to(torch.uint8).numpy()))
+        return received
 
     @contextmanager
     def noting_losses(self) -> Iterator[None]:

@@ -40,14 +40,20 @@ class LanczosProcess(ABC):
     """
 
     def __init__(
-        self, product: ScaledProduct, spaces: tuple[int, ...], capacity: int, num_stored: int, precision: torch.dtype
+        self,
+        product: ScaledProduct,
+        spaces: tuple[int, ...],
+        capacity: int,
+        num_stored: int,
+        precision: torch.dtype,
+        home: torch.device | None = None,
     ) -> None:
         self.product = product
         self.size = product.size
         self.dimension = 0
         self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype, device=product.device)
         self.coupling = torch.zeros(*spaces, 0, 0, dtype=torch.float64)
-        self._vectors = _empty_on(product.device, (*spaces, num_stored, self.size), precision)
+        self._vectors = _empty_on(home or product.device, (*spaces, num_stored, self.size), precision)
         self._projected = torch.zeros(*spaces, capacity, capacity, dtype=torch.float64)
 
     @property
@@ -119,6 +125,7 @@ def _empty_on(device: torch.device, shape: tuple[int, ...], dtype: torch.dtype) 
 
 _NEGLIGIBLE = 1e-13  # of the norm: what is left of a direction that the basis already holds is rounding
 _PIECE = 4096  # entries of every vector that are combined at a time
+_SENT = 2**20  # the same where the result goes to another device
 
 
 class State(NamedTuple):
@@ -145,6 +152,7 @@ class BlockLanczos(LanczosProcess):
         generator: Draws random directions in the place of vanished ones. Default: none.
         precision: Of the stored vectors. Defaults to float64.
         is_semi: Whether orthogonality to half of the digits is enough. Defaults to False.
+        home: Device of the stored vectors. Defaults to that of the product; vectors elsewhere are streamed.
     """
 
     def __init__(
@@ -154,8 +162,9 @@ class BlockLanczos(LanczosProcess):
         generator: torch.Generator | None = None,
         precision: torch.dtype = torch.float64,
         is_semi: bool = False,
+        home: torch.device | None = None,
     ) -> None:
-        super().__init__(product, (), capacity, capacity, precision)
+        super().__init__(product, (), capacity, capacity, precision, home)
         self.generator = generator
         self.norm = 0.0
         self.orthogonality = MeasuredOrthogonality(self.size, product.device) if is_semi else None
@@ -234,7 +243,7 @@ class BlockLanczos(LanczosProcess):
         device = self.product.device
         whole = _empty_on(device, (vectors.shape[1], self.size), widest_dtype(device))
         mixture = vectors.T.to(self._vectors)
-        for part in pieces(self.size, _PIECE):
+        for part in pieces(self.size, _PIECE if self._vectors.device == device else _SENT):
             whole[:, part] = mixture @ self.basis[:, part]
         return whole.T
 
@@ -245,7 +254,8 @@ class BlockLanczos(LanczosProcess):
     def _store_block(self) -> None:
         super()._store_block()
         if self.precision != self.product.dtype or self.precision != torch.float64:
-            self.block = self.basis[-self.width :].to(self.product.dtype)
+            stored = self.basis[-self.width :] if self._vectors.device == self.block.device else self.block
+            self.block = stored.to(self.precision).to(self.product.dtype)
 
     def _remove_basis(self, rest: Tensor) -> Tensor:
         width, before = rest.shape[0], self._num_near
@@ -277,7 +287,7 @@ class BlockLanczos(LanczosProcess):
 
     def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
         """Directions of rows, random or of length one, without their parts in the basis and in the block."""
-        basis, rest = self.basis, rows.to(self.product.dtype, copy=True)
+        basis, rest = self.basis, rows.to(self.block, copy=True)
         reference = float(row_lengths(rest).max()) if len(rows) else 0.0
         for _ in range(2):
             remove_basis(rest, basis)

@@ -149,7 +149,7 @@ def require_memory(what: str, needed: int, alternative: str, device: torch.devic
     """
     available = available_bytes(device)
     if needed > available:
-        must = f"{what} must fit the memory, {readable_bytes(available)} of which are available"
+        must = f"{what} must fit into memory ({readable_bytes(available)} available)"
         raise TooLarge(sentence(must, f"it needs {readable_bytes(needed)}", alternative))
 
 

@@ -9,7 +9,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-_TILE = 256
+_TILE = 256  # rows and columns: two tiles of float64 are 1 MiB
 
 
 def largest_entry(array: Floats) -> float:

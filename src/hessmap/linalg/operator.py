@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 Places = slice | Tensor  # some rows or columns of an operator
 
 KEPT = 2**27  # bytes of a dense form up to which an operator keeps it, to copy from
-_SHOWN_BLOCKS = 30
-_COLUMNS, _TOGETHER = 64, 2**28  # of a block that are multiplied together: so many, and so many bytes of vectors
+_SHOWN_BLOCKS = 30  # rows of the table that a notebook shows
+_COLUMNS, _TOGETHER = 64, 2**28  # largest number, and bytes, of a block's columns in one product
 
 
 class LinearOperator(ABC):
@@ -156,7 +156,7 @@ class LinearOperator(ABC):
         return found.astype(vectors.dtype) if vectors.dtype.kind == "f" else found
 
     def matrix_for_products(self, count: int) -> Tensor | None:
-        """The dense form, to multiply with instead, where writing it down costs less than about so many products."""
+        """The dense form to multiply with instead, if forming it costs less than about ``count`` products; or None."""
         return None
 
     def to_dense(self) -> Tensor:
@@ -238,7 +238,7 @@ class SymmetricOperator(LinearOperator):
         return None
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        """The diagonal in float64 where more is known than products, at the cost of at most about so many; or None."""
+        """The diagonal in float64 if it is known at the cost of at most about ``max_products`` products; or None."""
         return None
 
     def dense_block(self, rows: Places, columns: Places) -> Tensor:

@@ -9,6 +9,8 @@ Whether new vectors of a Lanczos process are still orthogonal to a basis in floa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
@@ -25,11 +27,12 @@ _VISIBLE = 1e-9  # in an inner product with the mixture of earlier vectors
 _MIXED = 8  # vectors that join the mixture at a time; the first ones are always cleared
 _FEW = 8  # rows whose pieces are faster in one call; of forty it took three times as long
 _DEVICE_PIECE = 2**20  # entries in a call on an accelerator, which adds them up pairwise
+STREAMED = 2  # vectors of a basis in host memory that are on the device at a time
 _PIECE = 2**15  # entries that float32 adds up by itself; sums of ten million were seen to lose a hundredth
 
 
 def pieces(size: int, length: int = _PIECE) -> list[slice]:
-    """Entries next to each other, so many at a time."""
+    """Consecutive slices of at most ``length`` entries."""
     return [slice(start, min(start + length, size)) for start in range(0, size, length)]
 
 
@@ -73,9 +76,13 @@ def row_lengths(rows: Tensor) -> Tensor:
     if rows.dtype == torch.float64:
         whole: Tensor = torch.linalg.vector_norm(rows, dim=-1)
         return whole.cpu()
-    lengths = [torch.linalg.vector_norm(pieces, dim=-1) for pieces in _in_pieces(rows)]
-    found: Tensor = torch.linalg.vector_norm(to_host(torch.cat(lengths, -1)), dim=-1)
-    return found
+    lengths = torch.cat([torch.linalg.vector_norm(pieces, dim=-1) for pieces in _in_pieces(rows)], -1)
+    if rows.device.type == "cpu":
+        found: Tensor = torch.linalg.vector_norm(lengths.double(), dim=-1)
+        return found
+    largest = lengths.amax(-1, keepdim=True)  # squares of tiny lengths would vanish
+    relative = lengths / torch.where(largest > 0, largest, torch.ones_like(largest))
+    return summed_on_host(relative.square(), -1).sqrt() * to_host(largest[..., 0])
 
 
 def _in_pieces(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -94,7 +101,7 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
 
     Args:
         rows: Vectors, changed in place.
-        basis: Orthonormal rows.
+        basis: Orthonormal rows; those on another device are streamed in blocks, which are removed one by one.
         num_near: Last vectors of the basis that are removed before the whole of it. Defaults to 0.
 
     Returns:
@@ -104,17 +111,38 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
         return torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
     taken = torch.zeros(basis.shape[0], rows.shape[0], dtype=torch.float64)
     if 0 < num_near < basis.shape[0]:
-        near = basis[-num_near:]
+        near = basis[-num_near:].to(rows.device)
         taken[-num_near:] = _inner_matrix_like(rows, near)
         _take_out(rows, near, taken[-num_near:], rows.dtype)
+        del near  # a copy, of a basis elsewhere
     for _ in range(3):
-        inside = inner_matrix(basis, rows)
-        _take_out(rows, basis, inside, basis.dtype)
+        inside = torch.zeros_like(taken)
+        for part, vectors in streamed_rows(basis, rows.device):
+            inside[part] = inner_matrix(vectors, rows)
+            _take_out(rows, vectors, inside[part], basis.dtype)
         taken += inside
         excess = torch.linalg.vector_norm(inside, dim=0) - _SETTLED * row_lengths(rows)
         if float(excess.max()) <= 0:
             break
     return taken
+
+
+def streamed_rows(rows: Tensor, device: torch.device) -> Iterator[tuple[slice, Tensor]]:
+    """All rows at once where they are on a device, else a few at a time.
+
+    Args:
+        rows: Matrix on any device.
+        device: Where they are needed.
+
+    Returns:
+        Places and rows, on the device.
+    """
+    if rows.device == device:
+        yield slice(0, len(rows)), rows
+        return
+    for start in range(0, len(rows), STREAMED):
+        part = slice(start, min(start + STREAMED, len(rows)))
+        yield part, rows[part].to(device)
 
 
 def _inner_matrix_like(rows: Tensor, vectors: Tensor) -> Tensor:
@@ -315,7 +343,10 @@ class MeasuredOrthogonality:
         """Let the vectors join that are not among them yet, when they are many enough."""
         if len(basis) - self._num_mixed < _JOINING:
             return
-        new = basis[self._num_mixed :]
+        new, device = basis[self._num_mixed :], self._mixtures.device
         weights = torch.randn(_NUM_MIXTURES, len(new), generator=self._generator, dtype=torch.float32)
-        self._mixtures.addmm_(weights.to(new.device), new, beta=float(self._num_mixed > 0))
+        if not self._num_mixed:
+            self._mixtures.zero_()
+        for part, vectors in streamed_rows(new, device):
+            self._mixtures.addmm_(weights[:, part].to(device), vectors)
         self._num_mixed = len(basis)

@@ -7,16 +7,18 @@ from hessmap.losses.positions import PositionLoss
 from hessmap.losses.resolve import (
     LOSSES,
     AnyLoss,
+    FunctionLoss,
     LabelledCall,
     ModelLoss,
+    ModuleLoss,
     ObjectiveLoss,
+    PerSample,
     as_loss,
     is_torch_function,
     next_token,
     recognised_loss,
     require_parts,
 )
-from hessmap.losses.user import FunctionLoss, ModuleLoss, PerSample
 
 __all__ = [
     "LOSSES",

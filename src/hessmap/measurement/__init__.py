@@ -7,6 +7,7 @@ from hessmap.measurement.eigenpair_plan import EigenpairPlan, basis_bytes, budge
 from hessmap.measurement.eigenpairs import largest_ritz_value, planned_eigenpairs, sharpness, top_eigenpairs
 from hessmap.measurement.linear_systems import krylov_solve, solve
 from hessmap.measurement.method_choice import auto_spectrum, choose_method
+from hessmap.measurement.mixed_precision import verified_single
 from hessmap.measurement.operators_in import EPS, Floats, Matrix, float_array, reachable_tolerance, rounding_unit
 from hessmap.measurement.overlap import gradient_overlap, overlap_curve, subspace_overlap
 from hessmap.measurement.probe_plan import SKETCH, probe_plan
@@ -66,4 +67,5 @@ __all__ = [
     "subspace_overlap",
     "top_eigenpairs",
     "trace_estimate",
+    "verified_single",
 ]

@@ -17,6 +17,7 @@ from torch import Tensor
 from hessmap.errors import checked_count, checked_number, require, require_name
 from hessmap.linalg import ParallelLanczos, ScaledProduct, ShardedOperator, checked_budget
 from hessmap.measurement.eigenpair_plan import budget_of
+from hessmap.measurement.mixed_precision import PROBE_PRECISIONS, in_verified_single
 from hessmap.measurement.operators_in import EPS, Floats, Matrix
 from hessmap.measurement.probes import CONFIDENCE, ProbedOperator, form_errors
 from hessmap.measurement.sharded import ShardedProbes
@@ -79,7 +80,7 @@ def _rules_of(matrices: Sequence[Tensor], is_exact: Sequence[bool]) -> GaussRule
 
 
 def lanczos_process(product: ScaledProduct, starts: Tensor, num_steps: int, keep_basis: bool) -> ParallelLanczos:
-    """The process of the columns of ``starts`` after so many steps, or when all spaces have ended."""
+    """The process of the columns of ``starts`` after ``num_steps`` steps, or when all spaces have ended."""
     num_steps = min(num_steps, product.size)
     process = ParallelLanczos(product, starts.T, num_steps, "semi" if keep_basis else "local")
     del starts
@@ -105,8 +106,8 @@ def _padded_rules(rules: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 DensityMethod = Literal["auto", "quadrature", "exact"]
-_NUM_POINTS = 512
-_LARGEST_BUDGET = 2**30
+_NUM_POINTS = 512  # of the curve
+_LARGEST_BUDGET = 2**30  # bytes of vectors where no budget was given
 _DENSE_SIZE = 6000  # up to which eigenvalues by LAPACK are worth the products that they save
 _EVALUATION = 64 * EPS  # of a sum of Gaussians, whose arguments are rounded
 _LEAST_WIDTH = float(np.finfo(float).tiny / np.finfo(float).eps)  # the density is at most 1 over it
@@ -121,6 +122,7 @@ def density_estimate(
     width: float | None = None,
     method: DensityMethod = "auto",
     memory_budget: float | None = None,
+    precision: Literal["auto", "float64"] = "auto",
     seed: int = 0,
 ) -> DensityEstimate:
     """Estimate the density of the eigenvalues, smoothed by a Gaussian, with a confidence band.
@@ -136,6 +138,8 @@ def density_estimate(
         memory_budget: Bytes that may be held at once beside the operator. Lanczos keeps its vectors orthogonal where
             they fit (``reorthogonalised``); otherwise a probe needs three vectors, and probes run one after the other
             where they do not fit together. Default: the budget of the operator's problem, at most 1 GiB.
+        precision: "float64", or "auto" (default): on accelerators the quadrature is made in float32 where the operator
+            offers it and a random product agrees with float64.
         seed: Seed of the probes. Defaults to 0.
 
     Returns:
@@ -165,6 +169,7 @@ def density_estimate(
     must = f"width must be positive and finite, and not below {_LEAST_WIDTH:.2g}, whose density is a number"
     require(width is None or _LEAST_WIDTH <= width < np.inf, must, f"got {width}")
     require_name("method", method, get_args(DensityMethod))
+    require_name("precision", precision, PROBE_PRECISIONS)
     if isinstance(matrix, ShardedOperator):
         must = "the density of a sharded operator is estimated by quadrature"
         require(method in ("auto", "quadrature"), must, f"got method {method!r}")
@@ -177,6 +182,7 @@ def density_estimate(
     if method == "exact" or (method == "auto" and is_dense_worth(operator, num_products, budget)):
         operator.hint_num_products(operator.size, operator.size)
         return whole_density(operator, num_steps, width)
+    operator = in_verified_single(operator, precision)
     operator.hint_num_products(num_products, num_products)
     rules, kept = probe_rules(operator, num_probes, num_steps, budget)
     return density_record(operator, rules, num_steps, kept, width)
@@ -190,7 +196,7 @@ def spectral_budget(matrix: Matrix, given: float | None) -> int:
 
 
 def is_dense_worth(operator: ProbedOperator, num_products: float, memory_budget: int) -> bool:
-    """Whether all eigenvalues take no more than so many products, and fit into the budget."""
+    """Whether all eigenvalues cost at most ``num_products`` products and fit into the budget."""
     return operator.size <= min(num_products, _DENSE_SIZE) and 24 * operator.size**2 <= memory_budget
 
 

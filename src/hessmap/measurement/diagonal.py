@@ -90,7 +90,7 @@ def planned_probes(
     """The plan within the budget of a call or of the operator, which the record then states."""
     item, budget = operator.product.dtype.itemsize, budget_of(matrix, memory_budget)
     plan = probe_plan(quantity, operator.size, item, budget, sketch=sketch, known=known)
-    operator.notes = plan.notes
+    operator.notes = (*operator.notes, *plan.notes)
     if plan.is_limited:
         operator.product.check_now()  # before probes are held
     return plan

@@ -115,7 +115,7 @@ class RitzPairs:
         return self.process.combine(coordinates)
 
     def random_signs(self, count: int) -> Tensor:
-        """One for every pair, in so many columns."""
+        """``count`` columns of random signs, one row for every pair."""
         assert self.process.generator is not None
         shape = len(self.values), count
         return torch.randint(0, 2, shape, generator=self.process.generator).double() * 2 - 1
@@ -134,6 +134,7 @@ class EigenpairIteration:
     precision: torch.dtype = torch.float64  # of the vectors that are stored
     num_probe_vectors: int = NUM_STORED  # that are stored for the test of missed eigenvalues; 0: it stores none
     together: int | None = None  # vectors that the final checks multiply at once; None: all
+    home: torch.device | None = None  # of the stored vectors; None: that of the product
 
     @property
     def is_semi(self) -> bool:
@@ -147,7 +148,7 @@ class EigenpairIteration:
         if len(rows) > self.width:
             rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64).to(rows) @ rows
         stored = num_stored(self.size, self.capacity, self.num_probe_vectors)
-        process = BlockLanczos(product, stored, generator, self.precision, self.is_semi)
+        process = BlockLanczos(product, stored, generator, self.precision, self.is_semi, self.home)
         process.start(rows, self.width)
         share = 1.0 if self.precision == torch.float64 else SHARE
         stricter = replace(self.wanted, tolerance=share * self.wanted.tolerance)

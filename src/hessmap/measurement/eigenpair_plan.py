@@ -8,11 +8,11 @@ from typing import Literal, get_args
 import torch
 
 from hessmap.errors import TooLarge, require_name
-from hessmap.linalg import LinearOperator, checked_budget, default_budget, readable_bytes
+from hessmap.linalg import STREAMED, LinearOperator, checked_budget, default_budget, readable_bytes
 from hessmap.measurement.eigenpair_iteration import NUM_STORED, num_stored
 from hessmap.measurement.operators_in import FromScipy, Matrix
 
-EigenpairMethod = Literal["auto", "thick_restart", "three_term"]
+EigenpairMethod = Literal["auto", "thick_restart", "offloaded_restart", "three_term"]
 METHODS: tuple[EigenpairMethod, ...] = get_args(EigenpairMethod)
 
 # Products of Lanczos with restarts: at the start, per eigenpair, per vector of a block. The plane through the medians
@@ -22,6 +22,7 @@ _PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 13.1, 4.25, 15.6
 _PASSES = 2  # of the recurrence: one for the values, one for the vector
 _WIDE = torch.float64.itemsize
 _CHECK_VECTORS = 5  # held while one combination of the eigenvectors is multiplied and compared
+_NARROW_CHECK_VECTORS = 10  # the same for vectors in float32: two combinations, which are summed in float64
 
 
 def default_block(matrix: Matrix, size: int, count: int) -> int:
@@ -130,13 +131,15 @@ class EigenpairPlan:
     """How eigenpairs will be computed within a memory budget.
 
     Attributes:
-        method: "thick_restart" (a stored basis) or "three_term" (two vectors beside the pairs found).
+        method: "thick_restart" (a stored basis), "offloaded_restart" (a basis in host memory), or "three_term" (two
+            vectors beside the pairs found).
         width: Vectors of a block.
         capacity: Vectors of the basis before a restart.
         num_probe_vectors: Further vectors for the test of missed eigenvalues; 0: the test stores none.
         num_bytes: Bytes that are held at most, beside the operator and its products' temporaries.
         num_products: Predicted number of products to 1e-8.
         is_limited: Whether the budget is below what the default would take.
+        host_bytes: Bytes of a basis in host memory. Defaults to 0.
     """
 
     method: str
@@ -146,6 +149,7 @@ class EigenpairPlan:
     num_bytes: int
     num_products: int
     is_limited: bool
+    host_bytes: int = 0
 
 
 def budget_of(matrix: Matrix, given: float | None) -> int:
@@ -183,6 +187,7 @@ def eigenpair_plan(
     method: EigenpairMethod = "auto",
     needs_vectors: bool = True,
     is_width_free: bool = True,
+    host_budget: int = 0,
 ) -> EigenpairPlan:
     """Choose how eigenpairs are computed within a budget.
 
@@ -192,9 +197,11 @@ def eigenpair_plan(
         width: Vectors of a block by default.
         budget: Bytes that may be held.
         capacity: Vectors of the basis that were asked for. Default: as many as fit, up to ``default_basis``.
-        method: "thick_restart", "three_term", or "auto": restarts where their smallest useful basis fits.
+        method: "thick_restart", "offloaded_restart", "three_term", or "auto": restarts where their smallest useful
+            basis fits; else a basis in host memory where that fits and needs fewer products than the recurrence.
         needs_vectors: Whether eigenvectors are wanted. Defaults to True.
         is_width_free: Whether a smaller block may be chosen. Defaults to True.
+        host_budget: Bytes of host memory that a basis may take, for vectors on a device. Defaults to 0: none.
 
     Returns:
         EigenpairPlan: The plan that fits.
@@ -204,12 +211,15 @@ def eigenpair_plan(
     """
     require_name("method", method, METHODS)
     size = vectors.size
+    if method == "offloaded_restart" and vectors.on_host:
+        method = "thick_restart"
     wished = default_basis(size, total, width) if capacity is None else capacity
     products = expected_products(size, total, width)
     whole = _restart_bytes(vectors, total, width, wished, NUM_STORED, total)
-    if method != "three_term" and whole <= budget:
+    is_on_device = method in ("auto", "thick_restart")
+    if is_on_device and whole <= budget:
         return EigenpairPlan("thick_restart", width, wished, NUM_STORED, whole, products, False)
-    if method != "three_term":
+    if is_on_device:
         narrow = 1 if is_width_free else width
         wished = default_basis(size, total, narrow) if capacity is None else capacity
         each = size * vectors.stored
@@ -226,10 +236,37 @@ def eigenpair_plan(
                     "thick_restart", narrow, chosen, extra, held, round(products * max(1.0, share)), True
                 )
     held = recurrence_bytes(vectors, total, needs_vectors)
-    if method == "thick_restart" or held > budget:
-        raise _too_large(vectors, total, needs_vectors, budget, method)
     passes = _PASSES * total if needs_vectors else 1
-    return EigenpairPlan("three_term", 1, 0, 0, held, passes * expected_products(size, 1, 1), whole > budget)
+    recurrence = EigenpairPlan(
+        "three_term", 1, 0, 0, held, passes * expected_products(size, 1, 1), is_limited=whole > budget
+    )
+    offloaded = _offloaded_plan(vectors, total, budget, host_budget, capacity)
+    if method in ("auto", "offloaded_restart") and offloaded is not None:
+        fits_alone = method == "offloaded_restart" or held > budget
+        if fits_alone or offloaded.num_products < recurrence.num_products:
+            return offloaded
+    if method in ("thick_restart", "offloaded_restart") or held > budget:
+        raise _too_large(vectors, total, needs_vectors, budget, method)
+    return recurrence
+
+
+def _offloaded_plan(
+    vectors: VectorFormat, total: int, budget: int, host_budget: int, capacity: int | None
+) -> EigenpairPlan | None:
+    """Restarts with the basis in host memory: the device holds the vectors of a step and two blocks of the basis, the
+    host the basis and the results. None where either does not fit."""
+    size, each = vectors.size, max(1, vectors.size * vectors.stored)
+    held = _restart_bytes(vectors, total, 1, 2 * STREAMED, 0, 1)
+    room = (host_budget - total * _WIDE * size) // each
+    wished = default_basis(size, total, 1) if capacity is None else capacity
+    least = min(size, _least_basis(total, 1, "auto")) if capacity is None else capacity
+    if vectors.on_host or held > budget or room < least:
+        return None
+    chosen = min(wished, room)
+    extra = NUM_STORED if room >= wished + NUM_STORED else 0
+    products = expected_products(size, total, 1) * max(1.0, default_basis(size, total, 1) / max(1, chosen))
+    on_host = each * num_stored(size, chosen, extra) + total * _WIDE * size
+    return EigenpairPlan("offloaded_restart", 1, chosen, extra, held, round(products), True, on_host)
 
 
 def recurrence_bytes(vectors: VectorFormat, total: int, needs_vectors: bool) -> int:
@@ -262,7 +299,9 @@ def _restart_bytes(vectors: VectorFormat, total: int, width: int, capacity: int,
     step = (1 + vectors.copies if width == 1 else 6 * width) * working
     probe = (width + (0 if extra else 3 + vectors.copies)) * working
     mixed = 3 * torch.float32.itemsize if vectors.stored == torch.float32.itemsize else 0
-    checks = width * working + max(3 * min(total, together), _CHECK_VECTORS) * max(working, vectors.stored)
+    is_narrow = max(working, vectors.stored) == torch.float32.itemsize
+    checked = _NARROW_CHECK_VECTORS if is_narrow else _CHECK_VECTORS
+    checks = width * working + max(3 * min(total, together), checked) * max(working, vectors.stored)
     results = width * working + total * _WIDE if vectors.on_host else 0
     return stored + size * (first * working + mixed + max(step, probe, checks, results))
 
@@ -270,7 +309,10 @@ def _restart_bytes(vectors: VectorFormat, total: int, width: int, capacity: int,
 def _too_large(
     vectors: VectorFormat, total: int, needs_vectors: bool, budget: int, method: EigenpairMethod
 ) -> TooLarge:
-    if method == "thick_restart":
+    if method == "offloaded_restart":
+        least = _restart_bytes(vectors, total, 1, 2 * STREAMED, 0, 1)
+        remedy = "Use method='three_term', fewer eigenpairs, or a larger memory_budget; the basis must fit the host"
+    elif method == "thick_restart":
         least = _restart_bytes(vectors, total, 1, _least_basis(total, 1, method), 0, 1)
         remedy = "Use method='three_term', fewer eigenpairs or a larger memory_budget"
     else:

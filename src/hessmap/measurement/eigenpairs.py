@@ -25,11 +25,13 @@ from hessmap.errors import (
     short_text,
 )
 from hessmap.linalg import (
+    STREAMED,
     BlockLanczos,
     LinearOperator,
     ParallelLanczos,
     ScaledProduct,
     ShardedOperator,
+    default_budget,
     readable_bytes,
     to_host,
 )
@@ -155,7 +157,8 @@ def top_eigenpairs(
             products).
         count: Number of eigenpairs; of each end for ``which="both_ends"``.
         which: "largest" (default), "smallest", "both_ends" or "magnitude".
-        tolerance: Bound on ||A v - lambda v|| relative to ||A||. Defaults to 1e-8, or 1e-5 for an operator in float32.
+        tolerance: Bound on ||A v - lambda v|| relative to ||A||. Defaults to 1e-8, or 1e-5 for an operator in float32
+            and for the Hessian of a problem on an accelerator.
         relative_to: "norm" (default), or "eigenvalue": the tolerance is relative to each |lambda|.
         start: Approximate eigenvectors as columns; more than ``block_size`` of them are mixed. Default: random.
         block_size: Vectors of a Lanczos block. Default: 1, or more where the operator multiplies blocks more cheaply.
@@ -164,8 +167,10 @@ def top_eigenpairs(
             20 times the size.
         precision: "float64", "mixed" (products in float32, then one in float64 with each vector), "single" (products
             in float32, then three in float64), or "auto" (default): by size and tolerance.
-        method: "thick_restart" (a stored Lanczos basis), "three_term" (two vectors beside the eigenvectors, at least
-            twice the products), or "auto" (default): restarts where a basis fits the budget.
+        method: "thick_restart" (a stored Lanczos basis), "offloaded_restart" (a basis in host memory, streamed to an
+            accelerator in every step), "three_term" (two vectors beside the eigenvectors, at least twice the products),
+            or "auto" (default): the first of these that fits the budget; "three_term" before "offloaded_restart" where
+            it needs no more products.
         memory_budget: Bytes that may be held at once beside the operator. Default: the budget of the operator's
             problem, else a quarter of the free memory of the machine or half of that of an accelerator.
         seed: Seed of the random vectors. Defaults to 0.
@@ -195,7 +200,8 @@ def top_eigenpairs(
         With ``precision`` "mixed" and "single" the iteration uses products in float32 where the operator offers them
         (the Hessian of a problem does) and the tolerance is at least 1e-5. If the float64 products at the end miss the
         tolerance, the iteration continues in float64. "auto" is for sizes from 10,000 on: "single" at tolerances from
-        1e-3 on, "mixed" below; "float64" in all other cases and where memory is short.
+        1e-3 on, "mixed" below; "float64" in all other cases and where memory is short. On accelerators, where float64
+        is up to 64 times slower, "auto" is the same for all sizes.
 
     Example:
         >>> found = top_eigenpairs(np.diag([3.0, 3.0, 1.0, 0.0, -5.0]), 2)
@@ -233,6 +239,8 @@ def top_eigenpairs(
     product.starts_at_random, product.seed = rows is None, seed
     product.keeps_spare = rows is None and not memory.is_limited
     plan = EigenpairIteration(size, wanted, memory.width, memory.capacity, most, seed, stored, memory.num_probe_vectors)
+    if memory.host_bytes:
+        plan = replace(plan, home=torch.device("cpu"))
     if memory.is_limited:
         plan = replace(plan, together=1)
         precision = "float64" if precision == "auto" else precision
@@ -266,10 +274,12 @@ def sharpness(
 
     Args:
         matrix: Symmetric operator, tensor, array or scipy LinearOperator.
-        tolerance: Bound on the residual relative to ||A||. Defaults to 1e-6, or 1e-5 for an operator in float32.
+        tolerance: Bound on the residual relative to ||A||. Defaults to 1e-6, or 1e-5 for an operator in float32 and
+            for the Hessian of a problem on an accelerator.
         max_products: Most products. Default: 20 times the size.
-        method: "thick_restart" (a stored Lanczos basis), "three_term" (three to five vectors, for models with 10^8
-            parameters), or "auto" (default): "three_term" where a basis does not fit the budget.
+        method: "thick_restart" (a stored Lanczos basis), "offloaded_restart" (as for ``top_eigenpairs``), "three_term"
+            (three to five vectors, for models with 10^8 parameters), or "auto" (default): "three_term" where a basis
+            does not fit the budget.
         eigenvector: Whether the record has the eigenvector, for which "three_term" makes a second pass. Defaults to
             False.
         memory_budget: Bytes that may be held at once beside the operator. Default: as for ``top_eigenpairs``.
@@ -308,7 +318,7 @@ def sharpness(
             matrix, product, wanted, most, checked_seed(seed), memory, needs_vectors=eigenvector
         )
     else:
-        options: dict[str, Any] = {"max_products": max_products, "method": "thick_restart", "seed": seed}
+        options: dict[str, Any] = {"max_products": max_products, "method": memory.method, "seed": seed}
         found = top_eigenpairs(matrix, 1, tolerance=accuracy, memory_budget=memory_budget, **options)
     vectors = found.eigenvectors
     return _sharpness_record(found, vectors[:, 0] if eigenvector and vectors is not None else None)
@@ -381,6 +391,7 @@ def _planned(
     Vectors of an operator in float32 are in float32 as well where the tolerance allows it, and in the recurrence.
     """
     stored, total, allowed = _stored_precision(matrix), wanted.total(product.size), budget_of(matrix, budget)
+    options["host_budget"] = 0 if product.device.type == "cpu" else default_budget()
     if is_low_precision(matrix):
         formats = [torch.float32] if wanted.tolerance >= LOOSE else [product.dtype, torch.float32]
         for product.dtype in formats:
@@ -388,7 +399,7 @@ def _planned(
             is_last = product.dtype == formats[-1]
             with suppress(*([] if is_last else [TooLarge])):
                 found = eigenpair_plan(_vector_format(matrix, product, stored), total, width, allowed, **options)
-                if is_last or found.method == "thick_restart":
+                if is_last or found.method != "three_term":
                     return found, stored
     return eigenpair_plan(_vector_format(matrix, product, stored), total, width, allowed, **options), stored
 
@@ -492,6 +503,9 @@ def _measurement(
         num_products += tried.num_single_products
         note = f"{tried.num_single_products} of {num_products} products were made in float32"
         origin = replace(origin, notes=(*origin.notes, note))
+    if plan.home is not None:
+        blocks = f"{process.capacity} vectors is in host memory, streamed {STREAMED} at a time"
+        origin = replace(origin, notes=(*origin.notes, f"the Lanczos basis of at most {blocks}"))
     origin = replace(origin, notes=(*origin.notes, *failures)) if failures else origin
     return EigenpairsMeasurement(
         eigenvalues=(unit * pairs.values[order]).numpy(),

@@ -19,8 +19,8 @@ from hessmap.measurement.probes import ProbedOperator
 from hessmap.records import DensityEstimate, EigenpairsMeasurement, MethodChoice, Spectrum
 
 SpectrumMethod = Literal["auto", "dense", "lanczos", "quadrature"]
-_DENSE_SIZE = 6000
-_STEPS, _PROBES = 64, 16
+_DENSE_SIZE = 6000  # up to which the dense matrix is chosen where it fits the memory
+_STEPS, _PROBES = 64, 16  # of a density by quadrature
 
 
 def auto_spectrum(

@@ -11,7 +11,8 @@ from torch import Tensor
 from hessmap.errors import InvalidInput
 from hessmap.linalg import LinearOperator, ScaledProduct, normal_vectors, to_host
 from hessmap.measurement.eigenpair_iteration import SHARE, EigenpairIteration, RitzPairs
-from hessmap.measurement.operators_in import FLOAT32_TOLERANCE, Matrix, is_low_precision
+from hessmap.measurement.operators_in import FLOAT32_TOLERANCE, Matrix, is_iterated_in_single, is_low_precision
+from hessmap.measurement.probes import ProbedOperator
 
 _FLOOR = 1e-6  # of the norm: the rounding of a product in float32
 _MOST_APART = 1e-4  # of a product: where both formats differ by more, they are not those of one operator
@@ -20,6 +21,7 @@ _NUM_MIXTURES = 2
 _LARGE = 10_000  # the size from which on products in float32 were found to take half the time
 
 Precision = Literal["auto", "single", "mixed", "float64"]
+PROBE_PRECISIONS = ("auto", "float64")  # of estimates from random probes
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,8 @@ def chosen_precision(precision: Precision, matrix: Matrix, plan: EigenpairIterat
         return "float64"
     if precision != "auto":
         return precision
-    if plan.size < max(_LARGE, 4 * total):
+    least = 1 if is_iterated_in_single(matrix) else _LARGE
+    if plan.size < max(least, 4 * total):
         return "float64"
     return "single" if tolerance >= _SQUARE else "mixed"
 
@@ -86,6 +89,48 @@ def attempt(
     return Attempt(single.num_products, verified, check, verified.converged or spent >= plan.max_products)
 
 
+def verified_single(matrix: LinearOperator, seed: int, tolerance: float = _MOST_APART) -> LinearOperator | None:
+    """The operator in float32, if it has one whose product with a random vector agrees with that in float64.
+
+    Args:
+        matrix: Operator in float64.
+        seed: Seed of the vector.
+        tolerance: How far the products may differ, relative to their size. Defaults to 1e-4.
+
+    Returns:
+        The operator in float32, or None.
+    """
+    narrow = matrix.in_single_precision()
+    if narrow is None:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    vector = normal_vectors((matrix.shape[1], 1), generator, matrix.dtype, matrix.device)
+    expected, found = matrix.matmat(vector), narrow.matmat(vector).to(matrix.dtype)
+    return narrow if _are_close(expected, found, tolerance) else None
+
+
+def in_verified_single(operator: ProbedOperator, precision: str) -> ProbedOperator:
+    """The same probes of the operator in float32 where "auto" means that, with a note; else the operator itself.
+
+    Args:
+        operator: Operator and probes.
+        precision: "auto" or "float64".
+
+    Returns:
+        Probes of the operator in float32, or of the given one.
+    """
+    if precision == "float64" or not is_iterated_in_single(operator.matrix):
+        return operator
+    assert isinstance(operator.matrix, LinearOperator)
+    narrow = verified_single(operator.matrix, operator.seed)
+    if narrow is None:
+        return operator
+    found = ProbedOperator(narrow, operator.seed)
+    found.product.num_products = operator.num_products + 2
+    found.notes = (*operator.notes, "products are in float32; a random one agrees with float64 to 1e-4")
+    return found
+
+
 def _random_product(product: ScaledProduct, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     vector = normal_vectors((product.size, 1), generator, product.dtype, product.device)
@@ -98,9 +143,13 @@ def _agree(expected: Tensor, found: Tensor, tolerance: float) -> bool:
     A part of A that float32 lacks, of rank one and size e, shows as e / sqrt(size), and A itself as its Frobenius norm
     / sqrt(size): in a ratio of the two, parts of the tolerance show in any dimension.
     """
+    return _are_close(expected, found, min(tolerance, _MOST_APART))
+
+
+def _are_close(expected: Tensor, found: Tensor, tolerance: float) -> bool:
     largest = float(expected.abs().max()) or 1.0  # squares of tiny entries would vanish
     apart, whole = float(((found - expected) / largest).norm()), float((expected / largest).norm())
-    return apart <= min(tolerance, _MOST_APART) * whole  # False for NaN
+    return apart <= tolerance * whole  # False for NaN
 
 
 def _images(pairs: RitzPairs, double: ScaledProduct, mixture: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -142,12 +191,14 @@ def with_rounding(pairs: RitzPairs, double: ScaledProduct) -> tuple[RitzPairs, f
     size of a product, so each pair gets of it in proportion to its eigenvalue.
     """
     signs = pairs.random_signs(_NUM_MIXTURES)
-    _, images = _images(pairs, double, signs)
-    misfits = images - pairs.vectors(pairs.values[:, None] * signs)
+    images = _images(pairs, double, signs)[1]
+    misfits = pairs.vectors(pairs.values[:, None] * signs).neg_().add_(images)  # in place: vectors are long
+    del images
+    check = float(misfits[:, 0].norm())
     process = pairs.process
     coefficients = process.coupling @ (pairs.coordinates @ signs)
-    known = process.block.T @ coefficients.to(process.block)
-    rounding = float((misfits - known).norm(dim=0).max())
+    misfits -= process.block.T @ coefficients.to(process.block)
+    rounding = float(misfits.norm(dim=0).max())
     sizes = pairs.values.abs()
     shares = sizes / sizes.norm() if float(sizes.max()) > 0 else torch.ones_like(sizes)
-    return replace(pairs, residuals=pairs.residuals + rounding * shares), float(misfits[:, 0].norm())
+    return replace(pairs, residuals=pairs.residuals + rounding * shares), check

@@ -13,7 +13,8 @@ SKETCH = 2 * BLOCK
 _LEAST_SKETCH = 4  # columns; below, its products are better spent on probes
 _LEAST_PIECE = 2**10
 _PIECES = 3  # that the moments of a trace's entries hold at once
-ProbedQuantity = Literal["trace", "diagonal"]
+ProbedQuantity = Literal["trace", "diagonal", "Frobenius norm", "traces of the blocks"]
+_FEWEST_PROBES = {"Frobenius norm": 2}  # that are multiplied together: pairs of them show the variance
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def probe_plan(
     """Choose the widths of an estimate by random signs.
 
     Args:
-        quantity: "trace" or "diagonal".
+        quantity: "trace", "diagonal", "Frobenius norm" or "traces of the blocks".
         size: Length of a vector.
         item: Bytes of a number.
         budget: Bytes that may be held.
@@ -67,7 +68,8 @@ def probe_plan(
     """
     each = max(1, size * item)
     wished = min(size, known or sketch)
-    pieces = _PIECES * item if quantity == "trace" else 0
+    pieces = _PIECES * item if quantity in ("trace", "traces of the blocks") else 0
+    fewest = _FEWEST_PROBES.get(quantity, 1)
     whole = _vectors(quantity, wished, BLOCK, bool(known)) * each + pieces * min(PIECE, size * BLOCK)
     if whole <= budget:
         return ProbePlan(wished, BLOCK, whole, False, PIECE)
@@ -77,12 +79,12 @@ def probe_plan(
     fitting = (
         (columns, width)
         for columns in (*range(min(wished, room), least - 1, -1), 0)
-        for width in range(BLOCK, 0, -1)
+        for width in range(BLOCK, fewest - 1, -1)
         if _vectors(quantity, columns, width, bool(known)) <= room
     )
     columns, width = next(fitting, (0, 0))
     if not width:
-        needed = _vectors(quantity, 0, 1, False)
+        needed = _vectors(quantity, 0, fewest, False)
         least_bytes = readable_bytes(needed * each + pieces * piece)
         needs = f"the {quantity} of an operator of size {size:,} takes at least {least_bytes}"
         given = f"({needed} vectors); the memory budget is {readable_bytes(budget)}"
@@ -94,11 +96,12 @@ def probe_plan(
 def _vectors(quantity: ProbedQuantity, sketch: int, width: int, is_known: bool) -> int:
     """Vectors held while the sketch is made orthonormal, which copies it twice, or while probes are multiplied.
 
-    A trace holds its sketch, probes, images and the mean of their entries; a diagonal also the images of the sketch,
-    sums of squares, and with a sketch the part of the images in its range.
+    A trace holds its sketch, probes, images and the mean of their entries; those of blocks also an entry-wise product
+    and the numbers of the blocks, up to two vectors in float32; a diagonal also the images of the sketch, sums of
+    squares, and with a sketch the part of the images in its range.
     """
-    if quantity == "trace":
-        probing = sketch + 2 * width + 1
+    if quantity != "diagonal":
+        probing = sketch + 2 * width + {"trace": 1, "Frobenius norm": 0, "traces of the blocks": 4}[quantity]
     else:
         probing = 2 * width + 2 + (2 * sketch + width + 1 if sketch else 0)
     return probing if is_known else max(3 * sketch, probing)

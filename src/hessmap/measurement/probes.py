@@ -12,7 +12,7 @@ from scipy.special import gammaincinv, stdtrit
 from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, checked_seed, require
-from hessmap.linalg import normal_vectors, orthonormal_columns, sign_vectors, to_host, widest_dtype
+from hessmap.linalg import normal_vectors, orthonormal_columns, sign_vectors, summed_on_host, to_host, widest_dtype
 from hessmap.measurement.operators_in import (
     Floats,
     Matrix,
@@ -51,7 +51,7 @@ class ProbedOperator:
         self.size = self.product.size
         self.generator = torch.Generator().manual_seed(self.seed)
         self.notes: tuple[str, ...] = ()  # of how it is measured
-        self._matrix = matrix
+        self.matrix = matrix
 
     @property
     def scale(self) -> float:
@@ -64,24 +64,24 @@ class ProbedOperator:
     @property
     def rounding(self) -> float:
         """How far its products are off, relative to the norm."""
-        return min(self.size * rounding_unit(self._matrix), asymmetry_tolerance(self._matrix))
+        return min(self.size * rounding_unit(self.matrix), asymmetry_tolerance(self.matrix))
 
     @property
     def noise(self) -> float:
         """Relative to the norm, what a product along a direction may be by rounding alone: a few units of it. This is
         not a bound, as ``rounding`` is."""
-        return min(self.size, _NOISE_UNITS) * rounding_unit(self._matrix)
+        return min(self.size, _NOISE_UNITS) * rounding_unit(self.matrix)
 
     @property
     def provenance(self) -> Provenance:
         """Of the matrix, with what its products have shown by now."""
-        found = getattr(self._matrix, "provenance", None) or provenance(seed=self.seed)
+        found = getattr(self.matrix, "provenance", None) or provenance(seed=self.seed)
         return replace(found, notes=(*found.notes, *self.notes)) if self.notes else found
 
     def hint_num_products(self, fewest: int, most: int) -> None:
         """Say how many products will come: at least to the operator, which may prepare for them, at most to who
         watches."""
-        hint_num_products(self._matrix, self.product, fewest)
+        hint_num_products(self.matrix, self.product, fewest)
         set_progress_total(most)
 
     def signs(self, count: int) -> Tensor:
@@ -90,7 +90,7 @@ class ProbedOperator:
 
     def use_narrow_vectors(self) -> None:
         """Probes and images of an operator in float32 in float32: they are no better in float64, and twice as long."""
-        if is_low_precision(self._matrix):
+        if is_low_precision(self.matrix):
             self.product.dtype = torch.float32
 
     def normals(self, count: int) -> Tensor:
@@ -171,7 +171,7 @@ def column_products(left: Tensor, right: Tensor, piece: int = PIECE) -> Floats:
     """The inner product of each column with its partner, added up in float64."""
     pieces = zip(*(torch.split(part, piece // max(1, left.shape[1]) + 1) for part in (left, right)), strict=True)
     wide = widest_dtype(left.device)
-    found: Floats = to_host(torch.stack([(one * other).sum(0, dtype=wide) for one, other in pieces])).sum(0).numpy()
+    found: Floats = summed_on_host(torch.stack([(one * other).sum(0, dtype=wide) for one, other in pieces]), 0).numpy()
     return found
 
 

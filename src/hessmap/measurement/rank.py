@@ -55,7 +55,7 @@ def spectra_by_blocks(operators: Sequence[SymmetricOperator]) -> tuple[Spectrum,
     """The whole spectra of operators over the same parameters, each parameter tensor being a block.
 
     Where the blocks do not shrink, or the bases miss too much for a rank, LAPACK takes the matrix as it is.
-    Otherwise ``num_zeros`` eigenvalues are 0 but for ``kernel_residual`` = ||E|| / ||H||, which is part of
+    Otherwise ``num_zeros`` eigenvalues are 0 up to ``kernel_residual`` = ||E|| / ||H||, which is part of
     ``eigenvalue_error``. The Hessians of a linear network vanish on most of each layer: about half of the size is left,
     and three of them cost what one did. Together they are given one set of bases.
     """
@@ -112,7 +112,7 @@ def _compression(whole: Tensor, blocks: Sequence[slice], bases: Sequence[Tensor]
 
 
 def _missed_bound(whole: Tensor, small: Tensor, blocks: Sequence[slice], bases: Sequence[Tensor]) -> float:
-    """||E||^k is at most 2 sqrt(2 / pi) times the longest of 30 products E^k w, w Gaussian, but for a chance of 2^-30.
+    """||E||^k <= 2 sqrt(2 / pi) times the longest of 30 products E^k w, w Gaussian, except with probability 2^-30.
 
     E is rounding, with many singular values of one size: a higher power brings the bound near to the largest of them.
     """
@@ -163,7 +163,7 @@ def _basis(columns: Sequence[Floats], generator: np.random.Generator) -> Tensor:
 
 
 def _row_sums(matrix: Floats, count: int, generator: np.random.Generator) -> Floats:
-    """So many sums of rows with random signs; every row is in four of them."""
+    """``count`` sums of rows with random signs; every row is in four of them."""
     size = len(matrix)
     sums = generator.integers(count, size=_SIGNS_A_ROW * size)
     signs = generator.choice((-1.0, 1.0), size=len(sums))

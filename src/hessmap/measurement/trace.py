@@ -16,8 +16,18 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.linalg import Floats, ShardedOperator, frobenius_norm, inner_matrix, to_host, widest_dtype
+from hessmap.linalg import (
+    Floats,
+    ShardedOperator,
+    frobenius_norm,
+    has_float64,
+    inner_matrix,
+    summed_on_host,
+    widest_dtype,
+)
 from hessmap.measurement.diagonal import diagonal_by_products, exact_diagonal, planned_probes, rounding_errors
+from hessmap.measurement.eigenpair_plan import budget_of
+from hessmap.measurement.mixed_precision import PROBE_PRECISIONS, in_verified_single
 from hessmap.measurement.operators_in import Matrix
 from hessmap.measurement.probe_plan import SKETCH, ProbePlan
 from hessmap.measurement.probes import (
@@ -167,6 +177,7 @@ def range_sketch(
 
 _TOGETHER = 2**28  # bytes of vectors that are multiplied at once
 _FEWEST = 4
+_PIECE = 2**15  # entries that float32 adds up by itself
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +203,7 @@ def block_traces(
     known: EigenpairsMeasurement | None = None,
     relative_error: float = 0.05,
     max_products: int = 64,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> BlockTraces:
     """Estimate the traces of all diagonal blocks of an operator from the same products.
@@ -205,6 +217,8 @@ def block_traces(
             the standard errors of the blocks, relative to the norm of their traces. Defaults to 0.05.
         max_products: Most products. When they are used up, ``whole.reached`` is False if the whole trace misses the
             target. Defaults to 64.
+        memory_budget: Bytes that may be held at once beside the operator. Fewer probes are multiplied at a time, and
+            fewer ``known`` pairs used, as far as that needs. Default: the budget of the operator's problem.
         seed: Seed of the probes. Defaults to 0.
 
     Returns:
@@ -213,6 +227,7 @@ def block_traces(
     Raises:
         InvalidInput: If the operator is not square, symmetric, linear and finite, if ``block_of`` does not have one
             index for every row, if ``known`` has no eigenvectors of this size, or an argument is out of range.
+        TooLarge: If one probe does not fit the budget.
 
     Notes:
         The trace of a block is the mean of the sum of z * (A z) over its rows, z random signs (Hutchinson 1990). With
@@ -231,17 +246,28 @@ def block_traces(
     must = f"every one of {operator.size} rows must belong to a block"
     require(block_of.shape == (operator.size,), must, f"the numbers of blocks have shape {tuple(block_of.shape)}")
     num_blocks = int(block_of.max()) + 1 if operator.size else 0
-    vectors, curvatures = _known_part(known, operator)
-    block_of = block_of.to(operator.product.device)
-    inside = _sums(vectors.square() @ curvatures, block_of, num_blocks)
+    budget_of(matrix, memory_budget)  # an odd budget raises also where it is not needed
     width = max(1, min(16, _TOGETHER // (8 * max(1, operator.size))))
     if operator.size <= width:
         return _exact_traces(operator, block_of, num_blocks, target)
-    values, entries = np.zeros((0, num_blocks)), EntryMoments(operator.size)
+    num_known = 0 if known is None else len(known.eigenvalues)
+    plan = planned_probes("traces of the blocks", matrix, operator, memory_budget, 0, num_known)
+    width = min(width, plan.width)
+    vectors, curvatures = _known_part(known, operator, plan.sketch)
+    block_of = block_of.to(operator.product.device)
+    inside = torch.zeros(num_blocks, dtype=torch.float64)
+    for column, curvature in zip(vectors.T, curvatures.tolist(), strict=True):
+        inside += curvature * _sums(column.square(), block_of, num_blocks)
+    values, entries = np.zeros((0, num_blocks)), EntryMoments(operator.size, plan.piece)
+    probes = images = vectors[:, :0]
     while True:
+        del probes, images  # those of the last block are not held beside the next
         probes = operator.signs(width)
-        images = operator.product(probes) - vectors @ ((curvatures / operator.scale)[:, None] * (vectors.T @ probes))
-        found = torch.stack([_sums(column, block_of, num_blocks) for column in (probes * images).T])
+        images = operator.product(probes)
+        weights = (curvatures / operator.scale)[:, None] * (vectors.T @ probes)
+        images.addmm_(vectors, weights, alpha=-1)
+        columns = range(width)
+        found = torch.stack([_sums(probes[:, place] * images[:, place], block_of, num_blocks) for place in columns])
         values = np.concatenate([values, operator.scale * found.numpy()])
         means, errors = inside.numpy() + values.mean(0), np.array([standard_error(column) for column in values.T])
         entries.add(probes, images, vectors[:, :0], vectors.new_zeros(0, width))
@@ -252,7 +278,8 @@ def block_traces(
             target.missing(len(values), total, total_error), target.missing(len(values), _norm(means), _norm(errors))
         )
         if operator.is_dense_cheaper(missing, target.max_products):
-            return _exact_traces(operator, block_of, num_blocks, target)
+            del probes, images
+            return _exact_traces(operator, block_of, num_blocks, target, plan.num_columns)
         if is_enough or operator.num_products + width > max(2, target.max_products):
             break
     whole = SpectralEstimate(
@@ -274,9 +301,11 @@ def block_traces(
     return BlockTraces(means, errors, whole)
 
 
-def _exact_traces(operator: ProbedOperator, block_of: Tensor, num_blocks: int, target: ErrorTarget) -> BlockTraces:
+def _exact_traces(
+    operator: ProbedOperator, block_of: Tensor, num_blocks: int, target: ErrorTarget, together: int = BLOCK
+) -> BlockTraces:
     """By one product a dimension."""
-    means = _sums(diagonal_by_products(operator), block_of.cpu(), num_blocks).numpy()
+    means = _sums(diagonal_by_products(operator, together), block_of.cpu(), num_blocks).numpy()
     value = float(means.sum())
     whole = SpectralEstimate(
         quantity="trace",
@@ -297,19 +326,25 @@ def _exact_traces(operator: ProbedOperator, block_of: Tensor, num_blocks: int, t
     return BlockTraces(means, np.zeros(num_blocks), whole)
 
 
-def _known_part(known: EigenpairsMeasurement | None, operator: ProbedOperator) -> tuple[Tensor, Tensor]:
+def _known_part(known: EigenpairsMeasurement | None, operator: ProbedOperator, most: int) -> tuple[Tensor, Tensor]:
+    """The first eigenvectors and eigenvalues that are known, on the operator's device."""
     size, like = operator.size, torch.zeros(0, dtype=operator.product.dtype, device=operator.product.device)
     if known is None:
         return like.new_zeros(size, 0), like
     must = "known pairs must hold vectors of the size of the operator"
     require(known.eigenvectors is not None and known.size == size, must, f"size is {size}, theirs {known.size}")
     assert known.eigenvectors is not None
-    return torch.from_numpy(known.eigenvectors).to(like), torch.from_numpy(known.eigenvalues).to(like)
+    return torch.from_numpy(known.eigenvectors[:, :most]).to(like), torch.from_numpy(known.eigenvalues[:most]).to(like)
 
 
 def _sums(column: Tensor, block_of: Tensor, num_blocks: int) -> Tensor:
-    sums = torch.zeros(num_blocks, dtype=widest_dtype(column.device), device=column.device)
-    return to_host(sums.index_add_(0, block_of, column.to(sums.dtype)))
+    """Of the entries of every block; pieces of them where the device has no float64, and then all pieces."""
+    length = max(1, len(column)) if has_float64(column.device) else _PIECE
+    parts = list(zip(torch.split(column, length), torch.split(block_of, length), strict=True))
+    sums = torch.zeros(len(parts), num_blocks, dtype=widest_dtype(column.device), device=column.device)
+    for row, (entries, places) in zip(sums, parts, strict=True):
+        row.index_add_(0, places, entries.to(sums.dtype))
+    return summed_on_host(sums, 0)
 
 
 def _norm(values: Floats) -> float:
@@ -330,6 +365,7 @@ def trace_estimate(
     max_products: int = 100,
     known: EigenpairsMeasurement | None = None,
     memory_budget: float | None = None,
+    precision: Literal["auto", "float64"] = "auto",
     seed: int = 0,
 ) -> SpectralEstimate:
     """Estimate the trace of a symmetric operator, with its standard error.
@@ -346,6 +382,8 @@ def trace_estimate(
             sum to the trace in the space of their vectors, without a product. Default: none.
         memory_budget: Bytes that may be held at once beside the operator. Fewer probes are multiplied at a time, and
             the sketch is narrower or left out, as far as that needs. Default: the budget of the operator's problem.
+        precision: "float64", or "auto" (default): on accelerators probes are multiplied in float32 where the operator
+            offers it and a random product agrees with float64.
         seed: Seed of the probes. Defaults to 0.
 
     Returns:
@@ -374,6 +412,7 @@ def trace_estimate(
         2.0
     """
     require_name("method", method, get_args(TraceMethod))
+    require_name("precision", precision, PROBE_PRECISIONS)
     target = error_target(relative_error, max_products, absolute_error, norm_error=relative_error)
     if isinstance(matrix, ShardedOperator):
         must = "the trace of a sharded operator is estimated by Hutchinson's method"
@@ -391,6 +430,7 @@ def trace_estimate(
     if diagonal is not None:
         return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
     num_known = 0 if known is None else len(known.eigenvalues)
+    operator = in_verified_single(operator, precision)
     operator.use_narrow_vectors()
     plan = planned_probes("trace", matrix, operator, memory_budget, 0 if method == "hutchinson" else SKETCH, num_known)
     fewest = BLOCK + (2 * plan.sketch if known is None else 0)
@@ -408,7 +448,7 @@ def trace_estimate(
     if may_be_exact and probes.is_dense_cheaper(target):
         del probes
         diagonal = diagonal_by_products(operator, plan.num_columns)
-        return _exact_trace(operator, diagonal, rounding_errors(matrix, diagonal), target)
+        return _exact_trace(operator, diagonal, rounding_errors(operator.matrix, diagonal), target)
     return _record("trace", operator, method, value, error, len(probes.values), target, norm=norm)
 
 
@@ -424,6 +464,7 @@ def frobenius_norm_estimate(
     relative_error: float = 0.01,
     method: NormMethod = "auto",
     max_products: int = 2000,
+    memory_budget: float | None = None,
     seed: int = 0,
 ) -> SpectralEstimate:
     """Estimate the Frobenius norm ||A||_F of a symmetric operator, with its standard error.
@@ -435,6 +476,8 @@ def frobenius_norm_estimate(
             products than the fewest of "hutch++", or than the target still takes, within ``max_products``.
         max_products: Most products of "hutch++". When they are used up, ``reached`` is False if the target is missed.
             Defaults to 2000.
+        memory_budget: Bytes that may be held at once beside the operator, as for ``trace_estimate``; without a sketch
+            ``method`` of the record is "hutchinson".
         seed: Seed of the probes. Defaults to 0.
 
     Returns:
@@ -442,6 +485,7 @@ def frobenius_norm_estimate(
 
     Raises:
         InvalidInput: If the operator is not square, symmetric, linear and finite, or an argument is out of range.
+        TooLarge: If two probes do not fit the budget.
 
     Notes:
         ||A||_F^2 = ||A Q||_F^2 + E ||A (I - Q Q^T) z||^2 for random signs z and a basis Q of the range of a random
@@ -457,32 +501,50 @@ def frobenius_norm_estimate(
     require_name("method", method, get_args(NormMethod))
     target = error_target(relative_error, max_products)
     operator = ProbedOperator(matrix, seed)
-    if method == "exact" or not operator.size or (method == "auto" and operator.size <= 2 * SKETCH + BLOCK):
+    budget_of(matrix, memory_budget)  # an odd budget raises also where it is not needed
+    if not operator.size or (method == "auto" and operator.size <= 2 * SKETCH + BLOCK):
         return _exact_norm(operator, target)
-    basis = orthonormal_range(operator.product(operator.signs(SKETCH)))
-    known = float(operator.product(basis).square().sum())
+    wished = 0 if method == "exact" else SKETCH
+    plan = planned_probes("Frobenius norm", matrix, operator, memory_budget, wished)
+    if method == "exact":
+        return _exact_norm(operator, target, plan.num_columns)
+    basis = orthonormal_range(operator.product(operator.signs(plan.sketch)))
+    images = operator.product(basis)
+    known = float(column_products(images, images).sum())
+    del images  # not held beside those of probes
     values, products, size = np.zeros(0), np.zeros(0), operator.size
     while True:
-        probes = operator.signs(BLOCK)
-        images = operator.product(probes - basis @ (basis.T @ probes))
-        inner = inner_matrix(images.T, images.T).numpy()
-        values, products = np.append(values, inner.diagonal()), np.append(products, inner[np.triu_indices(BLOCK, 1)])
+        for start in range(0, BLOCK, plan.width):
+            count = min(plan.width, BLOCK - start)
+            images = _outside_images(operator, basis, count)
+            inner = inner_matrix(images.T, images.T).numpy()
+            del images
+            values = np.append(values, inner.diagonal())
+            products = np.append(products, inner[np.triu_indices(count, 1)])
         value = float(np.sqrt(known + values.mean()))
         spread = size * form_error(values / size, float(np.square(products).mean()) / size, size)
         error = spread / (2 * value) if value else 0.0
         missing = target.missing(len(values), value, error)
         if method == "auto" and operator.is_dense_cheaper(missing, target.max_products):
-            return _exact_norm(operator, target)
+            del basis
+            return _exact_norm(operator, target, plan.num_columns)
         if target.is_met(value, error) or operator.num_products + BLOCK > target.max_products:
             outside = float(values.mean())
             logs = interval(0.0, spread / outside if outside else 0.0, len(values))
             low, high = (operator.scale * float(np.sqrt(known + outside * np.exp(end))) for end in logs)
             found = operator.scale * value, operator.scale * error
-            return _record("frobenius_norm", operator, "hutch++", *found, len(values), target, ends=(low, high))
+            kind = "hutch++" if plan.sketch else "hutchinson"
+            return _record("frobenius_norm", operator, kind, *found, len(values), target, ends=(low, high))
 
 
-def _exact_norm(operator: ProbedOperator, target: ErrorTarget) -> SpectralEstimate:
-    squares = sum(float(columns.square().sum()) for _, columns in operator.columns())
+def _outside_images(operator: ProbedOperator, basis: Tensor, count: int) -> Tensor:
+    """Images of random signs without their part in a basis."""
+    probes = operator.signs(count)
+    return operator.product(probes.addmm_(basis, basis.T @ probes, alpha=-1) if basis.shape[1] else probes)
+
+
+def _exact_norm(operator: ProbedOperator, target: ErrorTarget, together: int = BLOCK) -> SpectralEstimate:
+    squares = sum(float(column_products(columns, columns).sum()) for _, columns in operator.columns(together))
     return _record("frobenius_norm", operator, "exact", operator.scale * float(np.sqrt(squares)), 0.0, 0, target)
 
 

@@ -14,9 +14,8 @@ from hessmap.networks.activations import (
 )
 from hessmap.networks.architecture import Architecture, parse_network
 from hessmap.networks.arguments import checked_counts
-from hessmap.networks.convolutional import Convolutional, Convolutions, ImageConvolutional
+from hessmap.networks.convolutional import Convolutional, Convolutions, ImageConvolutional, LocallyConnected
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.residual import ENDS, Residual
 from hessmap.networks.self_attention import SelfAttention
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hessmap.networks.convolutional import Convolutional, ImageConvolutional
+from hessmap.networks.convolutional import Convolutional, ImageConvolutional, LocallyConnected
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention
 

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import InvalidInput, checked_number, checked_seed, require, require_name, sentence
-from hessmap.networks.convolutional import Convolutions
+from hessmap.networks.convolutional import Convolutions, LocallyConnected
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.module_tree import activation_module
 from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention

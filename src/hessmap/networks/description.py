@@ -10,9 +10,8 @@ from hessmap.errors import InvalidInput, UnsupportedNetwork, sentence
 from hessmap.networks.activations import Activation
 from hessmap.networks.architecture import Architecture
 from hessmap.networks.build import AttentionModule, ResidualBlock
-from hessmap.networks.convolutional import Convolutional
+from hessmap.networks.convolutional import Convolutional, LocallyConnected
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.locally_connected import LocallyConnected
 from hessmap.networks.module_tree import Named, Rules, sequential_layers
 from hessmap.networks.residual import End, Residual
 from hessmap.networks.self_attention import SelfAttention

@@ -76,7 +76,7 @@ class FullyConnected(BaseArchitecture):
         """An ``nn.Sequential`` of Linear, activation, ..., Linear, its parameters drawn from ``seed`` alone.
 
         ``init`` is "gaussian", "uniform", "orthogonal", "glorot" or "kaiming"; ``networks.initialise`` states
-        the laws. ``dtype`` is float64 unless given. The global random state is neither read nor changed. The
+        the distributions. ``dtype`` defaults to float64. The global random state is neither read nor changed. The
         identity is an ``nn.Identity``, so that the parameters are always "0.weight", "2.weight", ...
 
         >>> [name for name, _ in FullyConnected((3, 2, 1)).build(seed=0).named_parameters()]

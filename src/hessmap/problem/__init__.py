@@ -19,8 +19,9 @@ from hessmap.problem.derivative_checks import (
     require_true_derivatives,
     twice_differentiable,
 )
+from hessmap.problem.distributed import DistributedProblem
 from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
-from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Recording
+from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Piece, Recording, UseOnBatch
 from hessmap.problem.model import Forward, fitting_inputs, noting_forward, private_copy, selected_names
 from hessmap.problem.objective import LossObjective, Objective, loss_objective, objective_name
 from hessmap.problem.operations import Operation, OperationReader, OperationRewriter
@@ -35,6 +36,7 @@ __all__ = [
     "Batch",
     "BatchGraph",
     "ConvolutionGeometry",
+    "DistributedProblem",
     "Forward",
     "HeldSamples",
     "Indices",
@@ -48,10 +50,12 @@ __all__ = [
     "OperationReader",
     "OperationRewriter",
     "ParameterPart",
+    "Piece",
     "Problem",
     "Recorder",
     "Recording",
     "RowProduct",
+    "UseOnBatch",
     "all_samples",
     "as_samples",
     "asymmetric",

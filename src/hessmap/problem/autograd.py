@@ -122,7 +122,6 @@ def _rewritten_products_agree(problem: Problem) -> bool:
     if problem.device.type != "cpu":
         return False
     few = next(iter(problem.batches(2)))
-    row = random_vector(problem.num_parameters)[None].to(problem.parameters)
     outputs: dict[bool, Tensor] = {}
 
     def note(error: Exception) -> None:
@@ -134,6 +133,7 @@ def _rewritten_products_agree(problem: Problem) -> bool:
         return outputs[fast]
 
     def product(fast: bool) -> Tensor:
+        row = random_vector(problem.num_parameters, problem.dtype)[None].to(problem.device)
         return loss_product(BatchGraph(problem, few, vectorised=False, fast=fast))(row)
 
     if not checked_shortcut(partial(evaluated, True), partial(evaluated, False), note):
@@ -282,8 +282,9 @@ PRODUCTS: dict[str, Callable[[BatchGraph], RowProduct]] = {
 }
 
 
-_MIN_BYTES = 256
-_LARGE_GRAPH, _TIMES_PARAMETERS = 2**26, 8
+_MIN_BYTES = 256  # of a sample, also where autograd saves none
+_LARGE_GRAPH = 2**26  # bytes of a batch's graph
+_TIMES_PARAMETERS = 8  # the same of a large network, times the bytes of its parameters
 _ROUGHLY = 100  # copies of what enters and leaves a model, where autograd's cannot be counted
 
 

@@ -297,9 +297,9 @@ def changed_attribute(model: nn.Module, before: dict[tuple[str, str], tuple[Any,
 def check_no_cached_state(name: str, here: Tensor, fresh: Tensor, narrowest: torch.dtype) -> None:
     """Outputs with other weights, of a model that was used and of one that was not: what is kept must not show."""
     if not _agree(here, fresh, fresh, narrowest):
-        must = "a forward pass must not use again what it found with other weights"
-        got = f"the model keeps it in '{name}', where derivatives would take it for a constant"
-        raise UnsupportedNetwork(sentence(must, got, "Find it anew in every forward pass"))
+        must = "a forward pass must not reuse values computed with other weights"
+        got = f"the model caches one in '{name}', which derivatives would treat as a constant"
+        raise UnsupportedNetwork(sentence(must, got, "Recompute it in every forward pass"))
 
 
 @torch.no_grad()
@@ -338,7 +338,7 @@ def _tolerances(among: Tensor, narrowest: torch.dtype) -> tuple[float, float]:
     return relative, 1e-2 * relative * float(among.abs().max())
 
 
-_FEW = 8
+_FEW = 8  # samples on which the model is tried
 _MOST_SIZES = 16  # of batches that are asked whether samples see each other
 
 

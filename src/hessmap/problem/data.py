@@ -136,7 +136,9 @@ def num_rows(inputs: Inputs) -> int:
     """
     if isinstance(inputs, WholeBatch):
         return 1
-    found = {path: len(tensor) if tensor.ndim else None for path, tensor in tensors_with_paths(inputs)}
+    found = dict[str, int | None]()
+    for path, tensor in tensors_with_paths(inputs):
+        found[path] = len(tensor) if tensor.ndim else None
     must = "all tensors of the inputs must hold the same number of samples"
     require(bool(found), must, "there is no tensor in them")
     counts = set(found.values())

@@ -197,7 +197,7 @@ def _require_true(problem: Problem, order: Order) -> bool:
     batch = next(iter(problem.batches(size)))
     may_be_rewritten(problem)  # asked before casts are left out
     is_precise = _is_precise(problem, batch)
-    if not is_known and not (is_precise and problem.narrowest_format is None):
+    if not is_known and is_precise and problem.narrowest_format is not None:
         require_separate_samples(problem, batch)
     if is_precise:
         with _without_casts(problem):
@@ -207,11 +207,11 @@ def _require_true(problem: Problem, order: Order) -> bool:
                 _check_some(problem, batch, count, torch.float64, order)
     else:
         narrow = problem.narrowest_format or problem.dtype
-        told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), narrow, order)
+        told = not is_known and _check(problem, batch, narrow, order, is_whole=True)
+        if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
+            told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), narrow, order) or told
         if not told and not is_known and problem.dtype == torch.float32:
             _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)), order)
-        if told and not is_known:
-            _check(problem, batch, narrow, order)
     if isinstance(problem.loss, FunctionLoss):  # of which both derivatives are taken in any case
         _check_loss(problem, batch)
     return True
@@ -348,7 +348,7 @@ class _Line:
             self.gradient = self._gradient_of(graph, 0.0)
             return
         with torch.enable_grad():
-            roots = graph.gradient(self._noted_sum(graph, 0.0))
+            roots = graph.gradient(self._noted_sum(graph.outputs, 0.0))
         graph.forget_outputs()
         self.image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
         self.gradient = _joined(roots, graph)
@@ -372,9 +372,10 @@ class _Line:
 
     def _sum_at(self, place: float) -> Tensor:
         if place not in self._sums:
+            problem, offset = self.problem, self.problem.unflatten(place * self.direction)
             with torch.no_grad():
-                moved = BatchGraph(self.problem, self.batch, vectorised=False, offset=place * self.direction)
-                self._noted_sum(moved, place)
+                moved = {name: value + offset[name] for name, value in problem.named.items()}
+                self._noted_sum(problem.forward(moved, self.batch[0], fast=may_be_rewritten(problem)), place)
         return torch.tensor(self._sums[place], dtype=torch.float64)
 
     def _gradient_at(self, place: float) -> Tensor:
@@ -385,21 +386,20 @@ class _Line:
 
     def _gradient_of(self, graph: BatchGraph, place: float) -> Tensor:
         with torch.enable_grad():
-            total = self._noted_sum(graph, place)
+            total = self._noted_sum(graph.outputs, place)
         graph.forget_outputs()
         if not total.requires_grad:
             return torch.zeros_like(self.direction)
         with full_precision(total.device):
             return _joined(torch.autograd.grad(total, graph.leaves, allow_unused=True), graph)
 
-    def _noted_sum(self, graph: BatchGraph, place: float) -> Tensor:
-        total = self._sum(graph)
+    def _noted_sum(self, outputs: Tensor, place: float) -> Tensor:
+        total = self._sum(outputs)
         self._sums[place] = float(total.detach())
         return total
 
-    def _sum(self, graph: BatchGraph) -> Tensor:
+    def _sum(self, outputs: Tensor) -> Tensor:
         """Of all outputs of a small model, of some of every sample of a large vocabulary."""
-        outputs = graph.outputs
         count, width = outputs.shape
         most = max(1, _MOST_OUTPUTS // count)
         if width > most:
@@ -526,8 +526,21 @@ def _size(point: Tensor) -> float:
 
 
 def _dot(one: Tensor, other: Tensor) -> float:
-    return float((one.detach() * other).sum(dtype=widest_dtype(one.device)))
+    """Parts that stay in the cache: a product as long as all parameters is slower to allocate than to compute."""
+    parts = zip(*(torch.split(vector.detach().flatten(), _CACHED) for vector in (one, other)), strict=True)
+    return sum(float((some * others).sum(dtype=widest_dtype(some.device))) for some, others in parts)
+
+
+_CACHED = 2**16  # entries
+_NORMS = (torch.float64, torch.float32)
+_LEAST_NORM = 1e-15  # whose square is far above the least float32
 
 
 def _norm(values: Tensor) -> float:
-    return float(torch.linalg.vector_norm(values.detach(), dtype=widest_dtype(values.device)))
+    """In the values' own format, which for float32 takes a twentieth of the time, unless their squares may vanish or
+    overflow in it."""
+    given = values.detach()
+    found = float(torch.linalg.vector_norm(given)) if given.dtype in _NORMS else 0.0
+    if _LEAST_NORM < found < 1 / _LEAST_NORM:
+        return found
+    return float(torch.linalg.vector_norm(given, dtype=widest_dtype(given.device)))

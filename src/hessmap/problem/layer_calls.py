@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.func import vmap
 
 from hessmap.problem.geometry import ConvolutionGeometry
 from hessmap.problem.operations import matrix_convolution
@@ -75,6 +76,28 @@ class SampleAxis:
         spread = values.reshape(num_samples, *others, values.shape[-1])
         place = self.axis if self.varies_slowest else self.axis + 1
         return spread.movedim(0, place).reshape(*shape, values.shape[-1])
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A differentiated parameter of a use.
+
+    Args:
+        name: Name of the parameter.
+        features: Which of the use's features, of which the bias's one is the last, it multiplies.
+        entries: Their places in the flat parameter, (outputs, features); None for its own order.
+    """
+
+    name: str
+    features: slice
+    entries: Tensor | None
+
+    def places(self, num_outputs: int) -> Tensor:
+        """Places in the flat parameter, (outputs, features), on the CPU."""
+        if self.entries is not None:
+            return self.entries.cpu()
+        features = self.features.stop - self.features.start
+        return torch.arange(num_outputs * features).view(num_outputs, features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +199,20 @@ class LayerUse:
         differentiated weight."""
         return None if self.weight is None else self.weight.entries(self.weight_shape, self.transposed)
 
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Its differentiated parameters: the weight, then the bias."""
+        last = self.num_features - 1
+        parts = (
+            (self.weight, slice(0, self.num_inputs), self.weight_entries),
+            (self.bias, slice(last, last + 1), self.bias_entries),
+        )
+        return tuple(
+            Piece(part.name, features, None if entries is None else entries.view(self.num_outputs, -1))
+            for part, features, entries in parts
+            if part is not None
+        )
+
     def features(self, inputs: Tensor) -> Tensor:
         """What the weight multiplies, (groups, samples, positions, num_inputs), of inputs (samples, input_size)."""
         if self.kind == "embedding":
@@ -225,6 +262,104 @@ class LayerUse:
         if self.padding_index is not None:
             units[..., self.padding_index] = 0
         return units
+
+
+@dataclass(frozen=True, eq=False)
+class UseOnBatch:
+    """A use on the samples of a batch: what its parameters multiply, and derivatives in what leaves it.
+
+    Args:
+        use: The use.
+        inputs: What enters it, (samples, input_size).
+        output_gradient: Gradient in what leaves it, (samples, outputs, positions). Defaults to None: not needed.
+    """
+
+    use: LayerUse
+    inputs: Tensor
+    output_gradient: Tensor | None = None
+
+    @cached_property
+    def features(self) -> Tensor:
+        """What the parameters multiply, (groups, samples, positions, features); kept, unlike ``features_of``."""
+        return self.features_of(slice(None))
+
+    def features_of(self, samples: slice) -> Tensor:
+        """The same of some samples."""
+        return self.use.extended_features(self.inputs[samples])
+
+    def of_outputs(self, outputs: slice) -> Tensor:
+        """What the parameters of some outputs multiply, (outputs, samples, positions, features)."""
+        size = self.use.num_outputs // self.use.num_groups
+        return self.features[torch.arange(outputs.start, outputs.stop) // size]
+
+    def by_output(self, rows: Tensor) -> Tensor:
+        """Rows in the shape that leaves the call, (rows, *shape), as (samples, rows, outputs, positions)."""
+        count = len(self.inputs)
+        found: Tensor = vmap(lambda row: self.use.sample_outputs(row, count))(rows)
+        return found.transpose(0, 1)
+
+    def as_leaving(self, rows: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """The way back: (samples, rows, outputs, positions) in the shape that leaves the call."""
+        found: Tensor = vmap(lambda row: self.use.row_outputs(row, shape))(rows.transpose(0, 1))
+        return found
+
+    def directions(self, outputs: slice) -> Tensor:
+        """Perturbations of some of its outputs, (outputs * directions of each, samples, outputs, positions): units, or
+        what units of the parameters do."""
+        use, like, samples = self.use, self.inputs, len(self.inputs)
+        if use.space == "outputs":
+            units = torch.eye(use.output_size, dtype=like.dtype, device=like.device)
+            units = units.view(use.num_outputs, -1, use.output_size)
+            return units[outputs].reshape(-1, 1, use.num_outputs, use.num_positions).expand(-1, samples, -1, -1)
+        count = outputs.stop - outputs.start
+        directions = like.new_zeros(count, use.num_features, samples, use.num_outputs, use.num_positions)
+        for place, features in enumerate(self.of_outputs(outputs)):
+            directions[place, :, :, outputs.start + place] = features.movedim(2, 0)
+        return directions.flatten(0, 1)
+
+    def along(self, jacobian: Tensor, outputs: slice) -> Tensor:
+        """The derivative (samples, directions, outputs of the network) of the outputs along ``directions``."""
+        chosen = jacobian.view(*jacobian.shape[:2], self.use.num_outputs, -1)[:, :, outputs]
+        if self.use.space == "outputs":
+            return chosen.flatten(2).mT
+        return torch.einsum("ncot,ontf->nofc", chosen, self.of_outputs(outputs)).flatten(1, 2)
+
+    def gradient(self, output_gradients: Tensor, input_tangents: Tensor | None, per_sample: bool = False) -> Tensor:
+        """The gradient of its parameters, (rows.., outputs, features), with samples last if they are not summed over.
+
+        ``output_gradients`` (rows.., samples, outputs * positions) are multiplied by the features, and the output
+        gradient of the batch by the tangents (rows.., samples, inputs) of its inputs.
+        """
+        use, end = self.use, "n" if per_sample else ""
+        output_gradients = output_gradients.reshape(*output_gradients.shape[:-1], use.num_groups, -1, use.num_positions)
+        found = torch.einsum(f"...ngot,gntf->...gof{end}", output_gradients, self.features)
+        if input_tangents is not None and use.weight is not None and use.kind != "embedding":
+            weights = found[..., : use.num_inputs, :] if per_sample else found[..., : use.num_inputs]
+            weights += self._from_tangents(input_tangents, end)
+        groups = -4 if per_sample else -3
+        return found.flatten(groups, groups + 1)
+
+    def _from_tangents(self, input_tangents: Tensor, end: str) -> Tensor:
+        """The output gradient of the batch times tangents of its inputs, (rows.., groups, outputs, features)."""
+        use, rows = self.use, input_tangents.shape[:-1]
+        if use.geometry is None:
+            assert self.output_gradient is not None
+            own = self.output_gradient.view(len(self.inputs), use.num_groups, -1, use.num_positions)
+            tangents = input_tangents.reshape(*rows, use.num_positions, use.num_groups, use.num_inputs)
+            return torch.einsum(f"...ntgf,ngot->...gof{end}", tangents, own)
+        places = prod(use.geometry.image)
+        tangents = input_tangents.reshape(*rows, use.num_groups, -1, places)
+        spread = self._spread.view(use.num_groups, len(self.inputs), places, -1, prod(use.geometry.kernel))
+        found = torch.einsum(f"...ngcu,gnuok->...gock{end}", tangents, spread)
+        first = -3 if end else -2
+        return found.flatten(first, first + 1)
+
+    @cached_property
+    def _spread(self) -> Tensor:
+        """The output gradients where the kernel of a convolution looks."""
+        assert self.use.geometry is not None
+        assert self.output_gradient is not None
+        return self.use.geometry.spread(self.output_gradient)
 
 
 @dataclass(frozen=True, eq=False)

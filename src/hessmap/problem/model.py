@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -31,6 +32,8 @@ from hessmap.problem.operations import OperationRewriter
 Forward = Callable[[nn.Module, Any], Any]  # (model, inputs) -> what the model returns
 
 LARGEST_IN_FLOAT64 = 1_000_000  # trainable parameters up to which a model is copied in float64
+# Where a device waits for its launches: the closed forms of the CPU are faster. Not measured on a GPU.
+_MOST_SMALL_PARAMETERS, _MOST_SMALL_DATA = 10_000, 2**20
 _FORMATS = (torch.float32, torch.float64)
 _INSTANCE_NORM = nn.modules.instancenorm._InstanceNorm
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm, _INSTANCE_NORM)
@@ -135,7 +138,7 @@ def _prepare_parameters(copied: nn.Module, original: nn.Module) -> None:
 
 
 def _recomputed_weights(model: nn.Module) -> dict[int, Tensor]:
-    """Copies of the weights that pruning and the older weight norm keep as attributes and make anew before every call:
+    """Copies of the weights that pruning and the older weight norm keep as attributes and recompute before every call:
     they are no leaves once the model was run, and cannot be copied as they are."""
     found = {}
     for module in model.modules():
@@ -205,9 +208,9 @@ def chosen_format(
         require(given == torch.float32 or has_float64(device), must, got, "Use dtype=torch.float32")
         return given, ()
     if not has_float64(device):
-        return torch.float32, (f"computed in float32, because {device} has no float64",)
+        return torch.float32, (f"computed in float32 with compensated sums, because {device} has no float64",)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    count = sum(parameter.numel() for parameter in trainable)
+    count = num_trainable(model)
     if count <= LARGEST_IN_FLOAT64:
         return torch.float64, ()
     own = torch.float64 if trainable[0].dtype == torch.float64 else torch.float32
@@ -227,6 +230,32 @@ def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.
         got = f"{given!r} gave: {str(error).splitlines()[0]}"
         raise InvalidInput(sentence("device must be one that torch has here", got)) from error
     return device
+
+
+def num_trainable(model: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def is_small_for_its_device(model: object, data: object) -> bool:
+    """Whether a model on an accelerator has so few parameters and data that the CPU is faster, by their numbers alone.
+
+    Data that is not in memory (a loader, a data set) counts as large: it may be prepared on the device.
+    """
+    if not isinstance(model, nn.Module) or checked_device(model, None).type in ("cpu", "meta"):
+        return False
+    entries = _num_entries(data)
+    return entries is not None and entries <= _MOST_SMALL_DATA and num_trainable(model) <= _MOST_SMALL_PARAMETERS
+
+
+def _num_entries(data: object) -> int | None:
+    """Numbers in tensors and arrays, also in tuples, lists and dictionaries of them; None if there is anything else."""
+    if data is None or isinstance(data, Tensor | np.ndarray):
+        return 0 if data is None else int(np.prod(data.shape))
+    if not isinstance(data, tuple | list | Mapping):
+        return None
+    counts = [_num_entries(part) for part in (data.values() if isinstance(data, Mapping) else data)]
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def selected_names(

@@ -1,4 +1,4 @@
-"""Objectives: a scalar of a whole batch, or one value a sample, computed by the user from the model itself.
+"""Objectives: a scalar of a whole batch, or one value per sample, computed by the user from the model itself.
 
 Each batch is one row of the problem's data, evaluated as a whole, and its value is the only output. Products with the
 Hessian, and whatever is computed from them, work as for any problem; what needs outputs and targets of single samples
@@ -23,7 +23,7 @@ from hessmap.problem.model import Forward, FrozenModel, call_arguments, main_out
 from hessmap.problem.random_state import iterate_seeded, preserved_random_state
 from hessmap.problem.samples import ObjectiveBatches, prepared_targets
 
-Objective = Callable[[nn.Module, Any], Tensor]  # (model, batch) -> a scalar, or one value a sample
+Objective = Callable[[nn.Module, Any], Tensor]  # (model, batch) -> a scalar, or one value per sample
 BatchWeights = Literal["size", "equal"]
 
 
@@ -45,7 +45,7 @@ def objective_forward(objective: Objective, seeds: range | None) -> Forward:
 
     def value(model: nn.Module, batch: WholeBatch) -> Tensor:
         found = objective(model, batch.content)
-        must = f"the objective '{name}' must return a tensor: a scalar, or one value a sample"
+        must = f"the objective '{name}' must return a tensor: a scalar, or one value per sample"
         require(isinstance(found, Tensor), must, f"it returned a {type(found).__name__}")
         is_real = found.numel() > 0 and found.is_floating_point()
         is_flat = found.numel() <= 1 or found.numel() == len(found)  # not a matrix, such as the outputs themselves

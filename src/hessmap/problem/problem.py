@@ -15,13 +15,21 @@ import torch
 from torch import Tensor, nn
 
 from hessmap.errors import checked_count, checked_seed, number_or_none, require, require_name, short_text
-from hessmap.linalg import Fallbacks, checked_budget, full_precision, is_answerable
+from hessmap.linalg import Fallbacks, checked_budget, full_precision, is_answerable, is_out_of_memory
 from hessmap.losses import AnyLoss, ModelLoss, ObjectiveLoss, PositionLoss, as_loss, require_parts
 from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import look_at_batches, validated_model
 from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
-from hessmap.problem.model import Forward, FrozenModel, Modes, checked_device, frozen_model
+from hessmap.problem.model import (
+    Forward,
+    FrozenModel,
+    Modes,
+    checked_device,
+    frozen_model,
+    is_small_for_its_device,
+    num_trainable,
+)
 from hessmap.problem.model_loss import labelled_data
 from hessmap.problem.objective import (
     BatchWeights,
@@ -109,7 +117,7 @@ def outputs_and_vjp(problem: Problem, inputs: Inputs) -> tuple[Tensor, Callable[
     return outputs.detach(), vjp
 
 
-_FEW = 8
+_FEW = 8  # samples on which a copy in float32 is tried
 _CHECKED = {"derivatives against differences"}
 _Found = TypeVar("_Found")
 
@@ -149,7 +157,9 @@ class Problem:
         l2: Coefficient of the squared norm of the parameters. Defaults to 0.
         dtype: torch.float32 or torch.float64. Defaults to float64 up to a million trainable parameters and to the
             model's own format above.
-        device: Device to compute on. Defaults to the model's.
+        device: Device to compute on. Defaults to the model's; a model on an accelerator with at most 10,000 trainable
+            parameters and 2^20 numbers of data in memory is computed on the CPU, and ``notes`` states it. A given
+            device is used for any size.
         memory_budget: Bytes of the problem's device that its operators and their measurements hold at once, beside
             the model (inf: no limit). Defaults to a quarter of the machine's free memory, at most 8 GiB, or half of
             the free memory of an accelerator.
@@ -187,6 +197,8 @@ class Problem:
         torch.Size([26])
     """
 
+    share = 1.0  # of the samples of all processes, by what counts in the mean
+
     @torch.inference_mode(False)
     def __init__(
         self,
@@ -219,8 +231,6 @@ class Problem:
         require(isinstance(compile, bool | np.bool_), "compile must be True or False", f"got {short_text(compile)}")
         self.l2 = penalty or 0.0
         self.compile = bool(compile)
-        budget_device = checked_device(model, device) if isinstance(model, nn.Module) else None
-        self.memory_budget = checked_budget(memory_budget, budget_device)
         require_name("products", products, ("auto", "finite_difference"))
         require_name("batch_norm", batch_norm, ("frozen", "train"))
         if isinstance(batch_weights, str):
@@ -249,14 +259,52 @@ class Problem:
         if objective is not None:
             must = "weights= needs a loss of single samples"
             require(weights is None, must, f"the objective '{objective_name(objective)}' has whole batches")
-            data = data if targets is None else [(data, targets)]
-            choices = parameters, dtype, device
-            notes = self._set_objective(model, objective, data, batch_weights, batch_norm, seeds, choices)
-            self._first_notes = (*notes, *self._frozen.selection_notes, *self._l2_notes)
-            require(isfinite(risk := risk_value(self)), "the objective must be finite", f"its value is {risk}")
-            return
-        frozen = frozen_model(model, parameters, dtype, device, forward)
-        data, targets = (data, targets) if loss is not None else (labelled_data(data, targets, forward), None)
+        self.memory_budget = 0
+
+        def build(place: torch.device | str | None) -> None:
+            where = checked_device(model, place) if isinstance(model, nn.Module) else None
+            self.memory_budget = checked_budget(memory_budget, where)
+            if objective is not None:
+                batches = data if targets is None else [(data, targets)]
+                choices = parameters, dtype, place
+                self._set_objective(model, objective, batches, batch_weights, batch_norm, seeds, choices)
+            else:
+                frozen = frozen_model(model, parameters, dtype, place, forward)
+                self._set_loss(model, frozen, loss, (data, targets), weights, class_axis, forward)
+
+        if device is None and is_small_for_its_device(model, (data, targets)):
+            self._build_on_host(model, build)
+        else:
+            build(device)
+
+    def _build_on_host(self, model: nn.Module, build: Callable[[torch.device | str | None], None]) -> None:
+        """Compute a small problem on the CPU, unless its model or loss has tensors of its own on the device."""
+        own, few = checked_device(model, None), f"{num_trainable(model):,} parameters are few for a device"
+        refusal = ""
+        try:
+            build("cpu")
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            refusal = str(error).partition("\n")[0] or type(error).__name__
+        if refusal:  # outside of the handler: an error of the same problem on its device is raised by itself
+            build(None)
+        note = f"computed on {own}, because on the CPU it raised: {refusal}"
+        moved = f"moved from {own} to the CPU, because {few}; device='{own}' computes there"
+        self._first_notes = (note if refusal else moved, *self._first_notes)
+
+    def _set_loss(
+        self,
+        model: nn.Module,
+        frozen: FrozenModel,
+        loss: AnyLoss | None,
+        given: tuple[Any, Any],
+        weights: Any,
+        class_axis: int | None,
+        forward: Forward | None,
+    ) -> None:
+        """Make this the problem of a loss of single samples."""
+        data, targets = given if loss is not None else (labelled_data(*given, forward), None)
         samples, data_notes = as_samples(data, targets, frozen.dtype, frozen.device, self.memory_budget)
         given_weights = checked_weights(weights, samples)
         first = validated_model(frozen, None if loss is None else as_loss(loss, class_axis), samples.first, model)
@@ -273,6 +321,31 @@ class Problem:
         require(isfinite(risk), "the loss must be finite", f"the risk is {risk}")
 
     @property
+    def local(self) -> Problem:
+        """The problem on the samples of this process: this one, unless the data are split over processes."""
+        return self
+
+    def mean_over_processes(self, own: Tensor, mass: float | None = None) -> Tensor:
+        """A mean over the samples of all processes, from that over the samples of this one, whose weights sum to
+        ``mass`` in the local problem; by default the mean is that of the loss."""
+        return own
+
+    def agreed(self, value: _Found) -> _Found:
+        """A value that all processes must share, such as a time: that of the first one."""
+        return value
+
+    def least(self, number: int) -> int:
+        """The least number of all processes."""
+        return number
+
+    def at(self, point: Tensor) -> Problem:
+        """The same problem at other parameters (flat): for its risk and its gradient."""
+        moved = copy.copy(self)
+        moved.named = self.unflatten(point)
+        moved.__dict__["parameters"] = point
+        return moved
+
+    @property
     def _l2_notes(self) -> tuple[str, ...]:
         note = f"the loss Hessian includes {2 * self.l2:g} times the identity from l2={self.l2:g}"
         return (note,) if self.l2 else ()
@@ -286,8 +359,8 @@ class Problem:
         batch_norm: str,
         seeds: range | None,
         choices: tuple[Any, Any, Any],
-    ) -> tuple[str, ...]:
-        """Make this the problem of an objective on whole batches; notes on what was done."""
+    ) -> None:
+        """Make this the problem of an objective on whole batches."""
         modes = Modes(batch_norm == "frozen", seeds is not None)
         forward = objective_forward(objective, seeds)
         frozen = frozen_model(model, *choices, forward, is_objective=True, modes=modes)
@@ -302,7 +375,8 @@ class Problem:
         self._set_parts(first.model, weighted_samples(batches, weights, first.loss, 1, frozen))
         drawn = [] if seeds is None else [f"the random numbers of {len(seeds)} draws are fixed (randomness='fixed')"]
         found = (*frozen.copy_notes, note, *drawn, *frozen.format_notes, *first.notes, *sorted(frozen.seen))
-        return tuple(dict.fromkeys(found))
+        self._first_notes = (*dict.fromkeys(found), *frozen.selection_notes, *self._l2_notes)
+        require(isfinite(risk := risk_value(self)), "the objective must be finite", f"its value is {risk}")
 
     @property
     def original_model(self) -> nn.Module | None:

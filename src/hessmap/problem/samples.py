@@ -43,7 +43,7 @@ from hessmap.problem.model import FrozenModel
 from hessmap.problem.random_state import iterate_seeded
 from hessmap.records import data_hash
 
-_FIRST = 16
+_FIRST = 16  # samples that are kept for checks, also of streamed data
 
 
 @dataclass
@@ -106,7 +106,7 @@ class HeldSamples:
 
 
 class StreamedSamples:
-    """Batches of (inputs, targets), read anew at every pass and found the same each time."""
+    """Batches of (inputs, targets), read again at every pass and checked to be the same."""
 
     is_held = False
 

@@ -232,7 +232,7 @@ class _Stops:
         return self.at_use(use, call)
 
 
-_SAMPLES = 3
+_SAMPLES = 3  # that are traced together, then each alone
 _AGREEMENT = 1e-3  # of the largest value: rounding in other company is far less, another sample far more
 
 
@@ -245,7 +245,8 @@ def recording_of(problem: Problem) -> Recording:
     Returns:
         Recording: All uses, in the order of a forward pass.
     """
-    return problem.cached("recording", record, problem)
+    local = problem.local
+    return local.cached("recording", record, local)
 
 
 @torch.inference_mode(False)

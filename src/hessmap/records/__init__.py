@@ -1,23 +1,36 @@
 """Frozen records that carry their own doubt."""
 
-from hessmap.records.compression import (
+from hessmap.records.applications import (
     CompressionPlan,
+    CurvatureProjection,
     LayerCompression,
     LayerPruning,
+    LayerTerms,
+    LossBarrier,
+    LossPlane,
+    ProjectedWeight,
     PruningPlan,
     QuantisationCost,
+    StepQuantity,
+    StepReport,
 )
 from hessmap.records.files import atomic_write
 from hessmap.records.functions import (
     GRAM_ERROR,
     BalanceMeasurement,
     BottleneckView,
+    ChainSettings,
+    CheckOutcome,
     ClassRegions,
     CostBound,
     DenoisingScore,
+    EstimateVerdict,
     FunctionRank,
     FunctionRankCertificate,
     LayerRepresentation,
+    LearningCheck,
+    LearningCoefficient,
+    LearningCoefficientEstimate,
     RankInterval,
     RankRange,
     RepresentationCost,
@@ -36,18 +49,11 @@ from hessmap.records.layers import (
     OverlapCurve,
     OverlapSummary,
 )
-from hessmap.records.learning import (
-    ChainSettings,
-    CheckOutcome,
-    EstimateVerdict,
-    LearningCheck,
-    LearningCoefficient,
-    LearningCoefficientEstimate,
-)
 from hessmap.records.maps import (
     HESSIAN_SYMBOLS,
     Change,
     CurvatureMap,
+    CurvatureTrack,
     DataRankMeasurement,
     FactorChange,
     FactorCurvature,
@@ -58,12 +64,11 @@ from hessmap.records.maps import (
     NetworkCurvature,
     PartChange,
     PartCurvature,
+    TrackPoint,
     change,
     whole_of,
 )
-from hessmap.records.planes import LossBarrier, LossPlane
-from hessmap.records.projection import CurvatureProjection, ProjectedWeight
-from hessmap.records.provenance import Provenance, data_hash, provenance
+from hessmap.records.provenance import DataSetStatus, Provenance, TrainingRun, data_hash, provenance
 from hessmap.records.ranks import (
     PARTS,
     ClaimKind,
@@ -95,7 +100,6 @@ from hessmap.records.spectra import (
     Spectrum,
     SubspaceOverlap,
 )
-from hessmap.records.steps import LayerTerms, StepQuantity, StepReport
 from hessmap.records.store import (
     DEFAULT_STORE,
     MapOptions,
@@ -118,8 +122,6 @@ from hessmap.records.store import (
     track_summaries,
 )
 from hessmap.records.store.named_records import command_line
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
-from hessmap.records.training import DataSetStatus, TrainingRun
 from hessmap.records.whole_curvature import (
     DENSITY_WIDTH,
     NUM_EIGENVALUES,

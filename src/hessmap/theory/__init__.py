@@ -26,23 +26,22 @@ from hessmap.theory.data_ranks import (
 )
 from hessmap.theory.fully_connected.linear import HessianRanks
 from hessmap.theory.fully_connected.prediction import fully_connected_ranks
-from hessmap.theory.index import INDEX, Formula, find_formulas
 from hessmap.theory.locally_connected import locally_connected_network_ranks
-from hessmap.theory.prediction import predict_ranks, rank_rule
+from hessmap.theory.prediction import INDEX, Formula, find_formulas, predict_ranks, rank_rule
 from hessmap.theory.residual import residual_ranks
 
 if TYPE_CHECKING:
     from hessmap.theory import functions, layers, learning, pac_bayes, polynomial, teacher_student
-    from hessmap.theory.fully_connected.spectra import predict_spectrum
+    from hessmap.theory.fully_connected.signature import predict_spectrum
     from hessmap.theory.learning import learning_coefficient
-    from hessmap.theory.parameter_count import effective_parameters
+    from hessmap.theory.teacher_student.two_layers import effective_parameters
 
 # Modules that predictions of ranks do not need are loaded when they are first used.
 _FOLDERS = ("functions", "layers", "learning", "pac_bayes", "polynomial", "teacher_student")
 _HOME_OF = {
-    "effective_parameters": "parameter_count",
+    "effective_parameters": "teacher_student.two_layers",
     "learning_coefficient": "learning",
-    "predict_spectrum": "fully_connected.spectra",
+    "predict_spectrum": "fully_connected.signature",
 }
 
 # The rules of ``predict_ranks``; each registers itself where it is defined.

@@ -74,7 +74,7 @@ def locally_connected_ranks(
         residual_ranks = min(patch_size, outputs)
     ranks = Counter({residual_ranks: count}) if isinstance(residual_ranks, int) else Counter(residual_ranks)
     given = ranks.total()
-    require(given == count, "residual_ranks must hold one rank per patch", f"got {given} for {count} patches")
+    require(given == count, "residual_ranks must contain one rank per patch", f"got {given} for {count} patches")
     each = [(hessian_ranks((patch_size, filters, outputs), patch_size, s), num) for s, num in ranks.items()]
     return HessianRanks(*(sum(ranks[part] * num for ranks, num in each) for part in range(3)))
 

@@ -4,13 +4,16 @@
 A rule lists its claims about each Hessian; ``rank_prediction`` chooses the strongest one and applies the limits that
 hold for every network. An exact rank of generic weights is an upper bound for all weights, since a rank can only drop
 where a minor vanishes.
+
+``INDEX`` lists the formulas among which ``predict_ranks`` chooses (network x Hessian -> function, kind of result,
+reference), for readers who look for one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 from hessmap.networks import Activation, SelfAttention
@@ -25,12 +28,14 @@ MEANINGS: dict[ClaimKind, str] = {
     "exact": "generic weights and generic residual, its scale included",
     "conjecture": "generic weights and generic residual, its scale included; not proved, no counterexample is known",
     "upper_bound": "any weights, any residual of the given rank",
-    "numerical": "the linear formula, read as the size of the bulk: no theorem and no bound",
+    "numerical": "the linear formula, read as the size of the bulk: neither a theorem nor a bound",
 }
 _PARAMETERS = "the number of parameters"
 _SAMPLES = "Jacot, Gabriel & Hongler 2019: samples times outputs"
 _SUM = "the ranks of the two other Hessians added"
 _SHARED = "both parts added, less the gradient, which lies in the range of either"
+Hessian = Literal["H_o", "H_f", "H_L"]
+Kind = Literal["theorem", "conjecture", "upper bound", "conjectured bound"]
 
 
 def predict_ranks(
@@ -64,8 +69,8 @@ def predict_ranks(
             the outer-product Hessian has at most the rank samples times outputs.
         uncentred_residual_rank: For a bias in some layers only: rank of sum residual x^T without the one,
             ``residual_rank`` (as far as the inputs allow, the generic value) or one less.
-        num_tokens: For self-attention, the tokens of a sample. Samples and tokens that are not given are so many that
-            more change nothing. Of the ranks above self-attention takes ``input_rank`` alone, that of all tokens.
+        num_tokens: For self-attention, the tokens of a sample. Default, for samples and tokens: enough that more
+            change no rank. Of the ranks above self-attention takes ``input_rank`` alone, that of all tokens.
 
     Returns:
         The three ranks, each with its kind and reference, the assumptions and the integers that were used.
@@ -200,7 +205,7 @@ def rank_prediction(
     for another what is exact for many samples, else the linear ranks as numerical ones, or the upper bounds where
     asked for.
 
-    ``inputs`` are the integers that it was made from, of a chain of layers unless given. ``is_homogeneous``: the
+    ``inputs`` are the integers that it was made from; default: those of a sequence of layers. ``is_homogeneous``: the
     outputs are a homogeneous polynomial of the parameters, as those of linear layers without bias are.
     """
     has_exact = many_samples is not None and question.kind in (None, "exact")
@@ -290,7 +295,7 @@ def _meanings(ranks: dict[Part, RankValue], claimed: dict[Part, RankValue]) -> l
     """What each kind among the ranks stands for, named where there is more than one."""
     kinds = list(dict.fromkeys(rank.kind for rank in ranks.values()))
     if kinds == ["numerical"] and any(rank.relation == "at_most" for rank in claimed.values()):
-        return ["the formula or bound of the linear network, read as the size of the bulk: no theorem and no bound"]
+        return ["the linear formula or bound, read as the size of the bulk: neither a theorem nor a bound"]
     if len(kinds) == 1:
         return [MEANINGS[kinds[0]]]
     return [f"{kind.replace('_', ' ')}: {MEANINGS[kind]}" for kind in kinds]
@@ -313,3 +318,180 @@ def _inputs(network: Described, loss: str, data: DataRanks) -> dict[str, object]
     }
     given = {"num_samples": data.num_samples, "uncentred_residual_rank": data.uncentred_residual_rank}
     return known | {name: value for name, value in given.items() if value is not None}
+
+
+class Formula(NamedTuple):
+    """One row of the index.
+
+    Attributes:
+        network: The networks that the formula is about.
+        hessian: "H_o" (outer product), "H_f" (functional) or "H_L" (loss).
+        function: Name of the function below ``hessmap.theory``.
+        kind: "theorem" (the rank of generic weights), "upper bound" (a theorem), "conjecture" (the rank, not proved)
+            or "conjectured bound".
+        reference: Paper and statement, or the page with the proof.
+    """
+
+    network: str
+    hessian: Hessian
+    function: str
+    kind: Kind
+    reference: str
+
+
+_FCN, _CNN = "Singh, Bachmann & Hofmann 2021", "Singh, Hofmann & Schoelkopf 2023"
+_LINEAR, _BIAS = "fully connected, linear, no bias", "fully connected, linear, bias in some or all layers"
+_ANY_WEIGHTS = "fully connected, linear, no bias, any weights"
+_RELU_1, _ACTIVATION = "fully connected, one hidden layer, ReLU", "fully connected, any activation"
+_RELU_MANY = "fully connected, one hidden layer, ReLU or leaky ReLU, many samples"
+_RELU_PAGE = "research/docs/fully-connected.md"
+_CONV_1 = "one linear convolution and a dense layer"
+_CONV_1_BIAS = "one linear convolution with bias and a dense layer"
+_CONV = "deep linear convolutions"
+_LOCAL, _SHARED_FILTERS = "locally connected, linear, own filters", "disjoint patches, linear, shared filters"
+_LOW = "locally connected, linear, own filters, inputs of low rank, up to three patches"
+_LOW_MANY = "locally connected, linear, own filters, inputs of low rank, four patches or more"
+_HEAD, _LAST = "linear self-attention, one head, many samples", "linear self-attention, one head, last token read"
+_CAUSAL, _HEADS = "causal linear self-attention, one head", "linear self-attention, several heads"
+_BLOCK_1, _BLOCK_2 = "linear residual blocks I + W", "linear residual blocks I + U D"
+_CONJECTURES, _CONV_PAGE = "research/docs/conjectures.md", "research/docs/convolutional.md"
+_ATTENTION_PAGE = "research/docs/attention-residual.md"
+
+INDEX: tuple[Formula, ...] = (
+    Formula(_LINEAR, "H_o", "fully_connected.linear.outer_product_rank", "theorem", f"{_FCN}, Corollary 4, corrected"),
+    Formula(_LINEAR, "H_f", "fully_connected.linear.functional_rank", "theorem", f"{_FCN}, Corollary 6, an equality"),
+    Formula(_LINEAR, "H_L", "fully_connected.linear.loss_rank", "theorem", f"{_FCN}, Fact 7, corrected"),
+    Formula(_BIAS, "H_o", "fully_connected.linear.outer_product_rank", "theorem", f"{_FCN}, Theorem 12, corrected"),
+    Formula(_BIAS, "H_f", "fully_connected.linear.functional_rank", "conjecture", f"{_FCN}, S7.3, corrected"),
+    Formula(_BIAS, "H_f", "fully_connected.linear.functional_upper_bound", "upper bound", _CONJECTURES),
+    Formula(_BIAS, "H_L", "fully_connected.linear.loss_rank", "conjecture", f"{_FCN}, Fact 13, corrected"),
+    Formula(_BIAS, "H_L", "fully_connected.linear.loss_upper_bound", "upper bound", _CONJECTURES),
+    Formula(_ANY_WEIGHTS, "H_o", "fully_connected.products.outer_product_rank", "theorem", _CONJECTURES),
+    Formula(_ANY_WEIGHTS, "H_f", "fully_connected.products.functional_rank", "theorem", _CONJECTURES),
+    Formula(_ANY_WEIGHTS, "H_L", "fully_connected.products.loss_rank", "theorem", _CONJECTURES),
+    Formula(
+        _RELU_1, "H_o", "fully_connected.activations.active_units_upper_bound", "upper bound", f"{_FCN}, Theorem 9"
+    ),
+    Formula(
+        _RELU_1,
+        "H_o",
+        "fully_connected.activations.activation_groups_upper_bound",
+        "upper bound",
+        f"{_FCN}, Theorem 9, sharpened",
+    ),
+    Formula(_RELU_1, "H_f", "fully_connected.activations.one_hidden_functional_rank", "theorem", f"{_FCN}, S8.2"),
+    *(
+        Formula(_RELU_MANY, hessian, "fully_connected.activations.one_hidden_ranks", "theorem", _RELU_PAGE)
+        for hessian in ("H_o", "H_f", "H_L")
+    ),
+    Formula(
+        "fully connected, ReLU or leaky ReLU",
+        "H_o",
+        "fully_connected.activations.rescaling_upper_bound",
+        "upper bound",
+        f"{_FCN}, Fact 11",
+    ),
+    *(
+        Formula(
+            _ACTIVATION,
+            hessian,
+            "fully_connected.activations.reachable_parameters_upper_bound",
+            "upper bound",
+            f"{_FCN}, Fact 11, first terms",
+        )
+        for hessian in ("H_o", "H_f", "H_L")
+    ),
+    Formula("any network", "H_o", "outer_product_sample_upper_bound", "upper bound", "Jacot, Gabriel & Hongler 2019"),
+    Formula(_CONV_1, "H_o", "convolutional.one_layer.outer_product_rank", "theorem", f"{_CNN}, Theorem 7, corrected"),
+    Formula(
+        f"{_CONV_1}, inputs of low rank",
+        "H_o",
+        "convolutional.one_layer.outer_product_upper_bound",
+        "upper bound",
+        f"{_CNN}, Theorems 5 and 7",
+    ),
+    Formula(_CONV_1, "H_f", "convolutional.one_layer.functional_rank", "theorem", f"{_CNN}, Theorem 8, an equality"),
+    Formula(_CONV_1, "H_L", "convolutional.one_layer.loss_rank", "theorem", _CONV_PAGE),
+    Formula(_CONV_1_BIAS, "H_f", "convolutional.one_layer.biased_functional_rank", "theorem", _CONV_PAGE),
+    Formula(_CONV_1_BIAS, "H_L", "convolutional.one_layer.biased_loss_rank", "conjecture", _CONV_PAGE),
+    Formula(_CONV, "H_o", "convolutional.deep_law.outer_product_rank", "conjecture", _CONV_PAGE),
+    Formula(_CONV, "H_o", "convolutional.deep_law.proved_outer_product_rank", "theorem", _CONV_PAGE),
+    Formula(_CONV, "H_o", "convolutional.deep_bounds.outer_product_upper_bound", "upper bound", f"{_CNN}, Theorem 5"),
+    Formula(_CONV, "H_o", "convolutional.chains.channel_mixing_upper_bound", "upper bound", _CONV_PAGE),
+    Formula(
+        _CONV,
+        "H_f",
+        "convolutional.deep_bounds.functional_column_upper_bounds",
+        "upper bound",
+        f"{_CNN}, Theorem 6, sharpened",
+    ),
+    Formula(_CONV, "H_f", "convolutional.deep_bounds.hidden_units_upper_bound", "upper bound", f"{_CNN}, Corollary 12"),
+    Formula(_CONV, "H_f", "convolutional.deep_columns.functional_upper_bound", "conjectured bound", _CONV_PAGE),
+    Formula(_CONV, "H_L", "convolutional.deep_bounds.loss_upper_bound", "upper bound", f"{_CNN}, Section 6, sharpened"),
+    Formula(_CONV, "H_L", "convolutional.deep_bounds.loss_column_upper_bounds", "upper bound", _CONV_PAGE),
+    Formula(_CONV, "H_L", "convolutional.deep_columns.loss_upper_bound", "conjectured bound", _CONV_PAGE),
+    Formula(_CONV, "H_L", "convolutional.deep_columns.loss_kernel_upper_bound", "upper bound", _CONV_PAGE),
+    *(
+        Formula(_LOCAL, hessian, "locally_connected.locally_connected_ranks", "theorem", f"{_CNN}, Theorem 9, Fact 13")
+        for hessian in ("H_o", "H_f", "H_L")
+    ),
+    *(
+        Formula(
+            _SHARED_FILTERS,
+            hessian,
+            "locally_connected.shared_weights_ranks",
+            "theorem",
+            f"{_CNN}, Theorem 10, Fact 14",
+        )
+        for hessian in ("H_o", "H_f", "H_L")
+    ),
+    Formula(_LOW, "H_o", "locally_connected.outer_product_rank", "theorem", _CONV_PAGE),
+    Formula(_LOW, "H_L", "locally_connected.loss_rank", "theorem", _CONV_PAGE),
+    Formula(_LOW_MANY, "H_o", "locally_connected.outer_product_rank", "upper bound", _CONV_PAGE),
+    Formula(_LOW_MANY, "H_L", "locally_connected.loss_rank", "upper bound", _CONV_PAGE),
+    Formula(_HEAD, "H_o", "attention.single_head.outer_product_rank", "theorem", _ATTENTION_PAGE),
+    Formula(_HEAD, "H_f", "attention.single_head.functional_rank", "conjecture", _ATTENTION_PAGE),
+    Formula(_HEAD, "H_L", "attention.single_head.loss_rank", "theorem", _ATTENTION_PAGE),
+    Formula(_LAST, "H_o", "attention.last_token.outer_product_rank", "conjecture", _ATTENTION_PAGE),
+    Formula(_LAST, "H_f", "attention.last_token.functional_rank", "conjecture", _ATTENTION_PAGE),
+    Formula(_LAST, "H_L", "attention.last_token.loss_rank", "conjecture", _ATTENTION_PAGE),
+    Formula(_CAUSAL, "H_o", "attention.causal.outer_product_rank_bound", "upper bound", _ATTENTION_PAGE),
+    Formula(_CAUSAL, "H_f", "attention.causal.functional_rank_bound", "upper bound", _ATTENTION_PAGE),
+    Formula(_CAUSAL, "H_L", "attention.causal.loss_rank_bound", "conjecture", _ATTENTION_PAGE),
+    Formula(_HEADS, "H_o", "attention.heads.outer_product_upper_bound", "upper bound", _ATTENTION_PAGE),
+    Formula(_HEADS, "H_f", "attention.heads.functional_rank", "conjecture", _ATTENTION_PAGE),
+    Formula(_HEADS, "H_L", "attention.heads.loss_rank", "conjecture", _ATTENTION_PAGE),
+    Formula(_HEADS, "H_L", "attention.heads.loss_upper_bound", "upper bound", _ATTENTION_PAGE),
+    *(
+        Formula(_BLOCK_1, hessian, "residual.single_layer_block_ranks", "theorem", _ATTENTION_PAGE)
+        for hessian in ("H_o", "H_f", "H_L")
+    ),
+    Formula(_BLOCK_2, "H_o", "residual.two_layer_block_ranks", "theorem", _ATTENTION_PAGE),
+    Formula(_BLOCK_2, "H_f", "residual.two_layer_block_ranks", "conjecture", _ATTENTION_PAGE),
+    Formula(_BLOCK_2, "H_L", "residual.two_layer_block_ranks", "conjecture", _ATTENTION_PAGE),
+)
+
+
+def find_formulas(network: str = "", hessian: Hessian | None = None, kind: Kind | None = None) -> list[Formula]:
+    """Search the index of rank formulas.
+
+    Args:
+        network: Words that the description of the network must contain, in any order and case. Defaults to any.
+        hessian: "H_o", "H_f" or "H_L". Defaults to all.
+        kind: "theorem", "upper bound", "conjecture" or "conjectured bound". Defaults to all.
+
+    Returns:
+        The matching rows of ``INDEX``.
+
+    Example:
+        >>> [formula.function for formula in find_formulas("one linear convolution", "H_L")]
+        ['convolutional.one_layer.loss_rank', 'convolutional.one_layer.biased_loss_rank']
+    """
+    words = network.lower().split()
+    return [
+        formula
+        for formula in INDEX
+        if all(word in formula.network.lower() for word in words)
+        and hessian in (None, formula.hessian)
+        and kind in (None, formula.kind)
+    ]

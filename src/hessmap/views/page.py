@@ -21,8 +21,8 @@ from hessmap.views.plots.style import BAR_COLOURS, FAINT, GRID, HESSIAN_COLOURS,
 from hessmap.views.plots.track import panel_figures
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
+from hessmap.views.tables.comparison import track_facts, track_points
 from hessmap.views.tables.contents import moment
-from hessmap.views.tables.tracks import points, track_facts
 
 # What is drawn in these colours follows the page, light or dark.
 _OF_THE_PAGE = {
@@ -217,8 +217,8 @@ def track_page(track: CurvatureTrack) -> str:
             Drawing(title, inline_svg(figure, salt=f"track{place}"))
             for place, (title, figure) in enumerate(figures.items())
         ],
-        points=points(track),
-        shown=len(points(track).lines),
+        points=track_points(track),
+        shown=len(track_points(track).lines),
         total=track.num_points,
         commands=["pip install hessmap", command_line("tracks", "show", "--html=track.html", values=[track.name])],
     )

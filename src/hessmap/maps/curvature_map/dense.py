@@ -291,7 +291,7 @@ def linear_counterpart(problem: Problem) -> Problem | None:
         return None
     if network.is_linear or beyond_formulas(problem) or not isinstance(problem.inputs, Tensor):
         return None
-    linear = replace(network, activation="identity").build()
+    linear = replace(network, activation="identity").build().to(problem.device)
     inputs = problem.inputs.flatten(1)
     with torch.no_grad():
         for mine, given in zip(linear.parameters(), problem.model.parameters(), strict=True):
@@ -305,6 +305,7 @@ def linear_counterpart(problem: Problem) -> Problem | None:
         inputs,
         problem.targets,
         weights=problem.weights,
+        device=problem.device,
         memory_budget=problem.memory_budget,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -39,6 +39,7 @@ from hessmap.measurement import (
     largest_ritz_value,
     negative_share,
     top_eigenpairs,
+    verified_single,
 )
 from hessmap.problem import Problem
 from hessmap.records import (
@@ -131,12 +132,18 @@ _FLOORS = {"eigenvalues": 40, "density": 2 * _NUM_STEPS, "trace": 8, "outer trac
 _LEAST = {"eigenvalues": 4, "density": 4, "trace": 2}
 
 
-def product_budget(num_blocks: int, seconds: float | None, seconds_per_product: float) -> ProductBudget:
+def product_budget(
+    num_blocks: int,
+    seconds: float | None,
+    seconds_per_product: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> ProductBudget:
     """The products of all stages: a few for every layer come before the rest of any other stage."""
     return ProductBudget(
         seconds,
         {**_CAPS, "blocks": _PER_BLOCK * num_blocks},
         seconds_per_product,
+        clock=clock,
         floors={**_FLOORS, "blocks": _FLOOR_PER_BLOCK * num_blocks},
         least={**_LEAST, "blocks": LEAST_STEPS * num_blocks},
     )
@@ -144,13 +151,8 @@ def product_budget(num_blocks: int, seconds: float | None, seconds_per_product: 
 
 def fast_hessian(hessian: Hessian, seed: int) -> Hessian:
     """The same Hessian in float32 where that saves time and has the same products; else as it is."""
-    single = hessian.in_single_precision() if hessian.size >= _SINGLE_FROM else None
-    if single is None:
-        return hessian
-    vector = torch.randn(hessian.size, 1, generator=torch.Generator().manual_seed(seed), dtype=hessian.dtype)
-    expected, found = hessian.matmat(vector), single.matmat(vector)
-    is_same = bool((found - expected).norm() <= _MOST_APART * expected.norm())  # False for NaN
-    return single if is_same else hessian
+    single = verified_single(hessian, seed, _MOST_APART) if hessian.size >= _SINGLE_FROM else None
+    return single if isinstance(single, Hessian) else hessian
 
 
 class Stages:
@@ -187,7 +189,7 @@ class Stages:
         with self._stage("eigenvalues", "largest eigenvalues") as stage:
             count = min(NUM_EIGENVALUES, size) if stage.allowed >= _CAPS["eigenvalues"] // 2 else 1
             width = default_block(self.hessian, size, count)
-            fits = eigenpairs_bytes(size, count, width, self.hessian.dtype) <= available_bytes() // 2
+            fits = eigenpairs_bytes(size, count, width, self.hessian.dtype) <= self._free_bytes // 2
             if not fits or stage.allowed < _FEWEST_OF_PAIR:
                 found = largest_ritz_value(self.hessian, max(4, stage.allowed), seed=self.seed)
                 stage.products = found.num_products
@@ -289,7 +291,7 @@ class Stages:
     def tops(self, pairs: EigenpairsMeasurement | None) -> BlockTops:
         """The largest eigenvalue of every block, from the sharpest direction of the whole network where it is known."""
         size = self.problem.num_parameters
-        fitting = max(LEAST_STEPS, available_bytes() // 2 // (8 * max(1, size)))
+        fitting = max(LEAST_STEPS, self._free_bytes // 2 // (8 * max(1, size)))
         start = None if pairs is None or pairs.eigenvectors is None else torch.from_numpy(pairs.eigenvectors[:, 0])
         with self._stage("blocks", "largest eigenvalues of the layers") as stage:
             found = block_tops(
@@ -303,6 +305,10 @@ class Stages:
             stage.products = found.num_products
         return found
 
+    @property
+    def _free_bytes(self) -> int:
+        return self.problem.least(available_bytes())
+
     @cached_property
     def _fast_outer(self) -> Hessian:
         """The outer-product Hessian in the format of ``fast``, whose products were compared with those in float64."""
@@ -313,10 +319,10 @@ class Stages:
     @contextmanager
     def _stage(self, name: str, text: str) -> Iterator[_Stage]:
         self.say(text)
-        start = time.perf_counter()
+        start = self.budget.elapsed
         stage = _Stage(self.budget.allowed_products(name))
         yield stage
-        self.budget.spend(stage.products, time.perf_counter() - start)
+        self.budget.spend(stage.products, self.budget.elapsed - start)
 
 
 @dataclass
@@ -355,11 +361,16 @@ def curvature_estimates(
 ) -> Estimates:
     """Everything a map holds without a dense Hessian. ``announce`` gets the plan, ``say`` what is done next."""
     hessian, blocks = loss_hessian(problem), blocks_of(problem)
-    start = time.perf_counter()
+
+    def clock() -> float:
+        """The time of the first process, so that all of them plan the same products."""
+        return problem.agreed(time.perf_counter())
+
+    start = clock()
     fast = fast_hessian(hessian, seed)
     each = seconds_per_product(fast)
-    left = None if seconds is None else seconds - (time.perf_counter() - start)
-    budget = product_budget(len(blocks), left, each)
+    left = None if seconds is None else seconds - (clock() - start)
+    budget = product_budget(len(blocks), left, each, clock)
     planned, num_bytes = budget.planned_products, _num_bytes(problem)
     planned_seconds = planned * each
     announce(
@@ -370,7 +381,7 @@ def curvature_estimates(
     if fast is not hessian:
         stages.notes.append("products for layers, traces and densities were made in float32")
     network = _network(stages, reason)
-    took = time.perf_counter() - start
+    took = clock() - start
     work = MapWork("products", planned, budget.num_products, num_bytes, seconds, planned_seconds, took)
     return Estimates(network, work)
 
@@ -381,7 +392,7 @@ def seconds_per_product(hessian: Hessian) -> float:
     hessian.matmat(vector)
     start = time.perf_counter()
     hessian.matmat(vector)
-    return time.perf_counter() - start
+    return hessian.problem.agreed(time.perf_counter() - start)
 
 
 def _num_bytes(problem: Problem) -> int:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from hessmap.errors import TooLarge, sentence
+from hessmap.errors import ProcessLost, TooLarge, sentence
 from hessmap.layers import (
     KroneckerProduct,
     autocorrelation,
@@ -337,7 +337,7 @@ def measured_factors(
     layers that are left have none; nor has a layer with many outputs at many positions whose second derivative is that
     of more than a piecewise linear network: its matrices, one a sample, would fit neither the time nor the memory.
     """
-    names, gap = optional_part(lambda: _names_of_layers(problem))
+    names, gap = problem.agreed(optional_part(lambda: _names_of_layers(problem.local)))
     found: dict[str, FactorCurvature] = {}
     gap = gap or "no layer is linear or a convolution whose weight acts once"
     for name in names or ():
@@ -347,6 +347,8 @@ def measured_factors(
             block = None if loss is None else _block(problem, name, loss)
             if block is None or bool(block.abs().max() > 0):  # a dead layer has no directions to compare
                 found[name] = _factor_curvature(problem, name, block)
+        except ProcessLost:
+            raise
         except Exception as error:  # a weight that acts in a way that is not seen: the other layers have factors
             gap = reason_of(error)
     return found, "" if found else gap
@@ -364,7 +366,8 @@ def _block(problem: Problem, name: str, loss: Tensor) -> Tensor:
 
 def _factor_curvature(problem: Problem, name: str, block: Tensor | None) -> FactorCurvature:
     layer = find_layer(problem, name)
-    if full_curvature_work(problem, layer) > _MOST_WORK:
+    is_short = full_curvature_work(problem.local, layer) <= _MOST_WORK
+    if not problem.least(int(is_short)):
         size = f"the eigenvalues of {problem.num_samples:,} matrices of size {layer.output_size:,}"
         must = "the factors of a layer must be found in seconds"
         raise TooLarge(sentence(must, f"those of '{name}' need {size}"))

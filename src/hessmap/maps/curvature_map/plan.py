@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from hessmap.errors import HessmapError
+from hessmap.errors import HessmapError, ProcessLost
 from hessmap.linalg import available_bytes, readable_bytes
 
 # The matrix at work, its symmetric part, and the copy that LAPACK overwrites.
@@ -165,6 +165,8 @@ def optional_part(make: Callable[[], Part]) -> tuple[Part | None, str]:
     """
     try:
         return make(), ""
+    except ProcessLost:  # what follows needs the other processes as well
+        raise
     except Exception as error:
         return None, reason_of(error)
 

@@ -193,7 +193,8 @@ _MUST_AGREE = ("network", "loss", "part", "num_parameters", "num_samples", "data
 def new_track(
     name: str, problem: Problem, settings: TrackSettings, share: float | None, num_available: int | None = None
 ) -> CurvatureTrack:
-    """A track of a problem, without points; ``num_available`` samples were there to choose the problem's from."""
+    """A track of a problem, without points; ``num_available`` samples of this process were there to choose from."""
+    available = torch.tensor([problem.local.num_samples if num_available is None else num_available]).double()
     return CurvatureTrack(
         name=name,
         network=description(problem.model),
@@ -208,7 +209,7 @@ def new_track(
         settings={
             **settings.as_dict(),
             **_of_problem(problem),
-            "num_available": problem.num_samples if num_available is None else num_available,
+            "num_available": round(float(problem.mean_over_processes(available / problem.share))),  # the sum of all
         },
         points=(),
         provenance=problem.provenance,

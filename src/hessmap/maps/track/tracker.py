@@ -1,22 +1,44 @@
-"""The tracker: called at every step of a training, it measures when its share of the time allows it."""
+"""The tracker: called at every step of a training, it measures when its share of the time allows it.
+
+A training that is over is measured from its saved checkpoints. Points are numbers by name for loggers, and the tracker
+is a callback of common trainers, whose packages are imported when it is asked for. Every process of a distributed
+training calls it. Under DDP the model is whole in every process: with ``distributed`` all of them measure together, on
+the data of all; else the first one measures alone, on its own data. The first one writes and logs. Models whose
+parameters are sharded raise, with the call that measures them.
+"""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Sequence
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
 from typing import Any, Self, SupportsIndex
 
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from hessmap.errors import checked_count, require, short_text
-from hessmap.linalg import is_first_process
+from hessmap.errors import (
+    DataFileError,
+    InvalidInput,
+    checked_count,
+    integer_or_none,
+    list_of,
+    require,
+    sentence,
+    short_text,
+)
+from hessmap.linalg import Processes, is_first_process
 from hessmap.losses import AnyLoss
-from hessmap.maps.track.callbacks import hugging_face_callback, lightning_callback
-from hessmap.maps.track.log import Log, logged_values
-from hessmap.maps.track.pace import Pace
 from hessmap.maps.track.point import (
     DEFAULT_QUANTITIES,
     Measured,
@@ -29,10 +51,192 @@ from hessmap.maps.track.point import (
     stored_track,
     track_name,
 )
-from hessmap.maps.track.subject import Subject, require_same_data
-from hessmap.maps.track.subset import NumSamples, chosen_data, passes_of_a_point
+from hessmap.maps.track.subject import NumSamples, Subject, chosen_data, passes_of_a_point, require_same_data
 from hessmap.problem import Forward, Objective
-from hessmap.records import CurvatureTrack, Part, TrackPoint
+from hessmap.records import CurvatureTrack, Part, StepQuantity, TrackPoint
+from hessmap.training import load_checkpoint
+
+Log = Callable[[dict[str, float], int], object]
+_OF_POINT = ("risk", "gradient_norm", "sharpness", "trace", "gradient_overlap", "learning_rate")
+_OF_STEP = (
+    "preconditioned_sharpness",
+    "stability_threshold",
+    "batch_sharpness",
+    "gradient_noise_scale",
+    "directional_sharpness",
+    "predicted_change",
+    "measured_change",
+    "critical_learning_rate",
+)
+Location = str | os.PathLike[str]
+_WEIGHTS = ("model", "state_dict", "model_state_dict", "parameters")  # where training programs keep them
+_STEPS = ("step", "global_step", "iteration", "epoch")
+_PREFIXES = ("module.", "_orig_mod.")  # of torch's data-parallel and compiled wrappers
+
+
+class Pace:
+    """A clock that counts the time of a training and what measuring takes of it.
+
+    The first measurement is due at once. Each later one is due when, if it costs what the last one did, all of them
+    together stay within the share, and when the share of the time since the last one is as long as that one took: a
+    training that was paused is not followed by a burst. ``seconds`` and ``spent`` may start where an interrupted
+    training left them.
+    """
+
+    def __init__(
+        self,
+        share: float | None,
+        seconds: float = 0.0,
+        spent: float = 0.0,
+        last_cost: float | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        must = "share must lie above 0 and at most at 1, the part of the time that measuring may take"
+        require(share is None or 0 < share <= 1, must, f"got {share}", "Give 0.1 for a tenth")
+        self.share = share
+        self.spent = spent
+        self.last_cost = last_cost
+        self._clock = clock
+        self._start = clock() - seconds
+        self._paid_since = clock()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start of the training, measuring included."""
+        return self._clock() - self._start
+
+    @property
+    def is_due(self) -> bool:
+        if self.share is None or self.last_cost is None:
+            return True
+        expected = self.last_cost
+        is_paid = self._clock() - self._paid_since >= expected * (1 / self.share - 1)
+        return is_paid and self.spent + expected <= self.share * (self.seconds + expected)
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        """Count what is done inside as measuring, also if it fails."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._paid_since = self._clock()
+            self.last_cost = self._paid_since - start
+            self.spent += self.last_cost
+
+
+def logged_values(point: TrackPoint) -> dict[str, float]:
+    """Compute what is logged of a point.
+
+    Args:
+        point: A point of a track.
+
+    Returns:
+        Every number that the point has, by its name below "curvature/", with "_error" for uncertainties of estimates.
+    """
+    found: dict[str, float] = {}
+    named: dict[str, Any] = {name: getattr(point, name) for name in _OF_POINT}
+    if point.step_report is not None:
+        named |= {name: getattr(point.step_report, name) for name in _OF_STEP}
+    for name, value in named.items():
+        if value is None:
+            continue
+        found[f"curvature/{name}"] = float(getattr(value, "value", value))
+        error = getattr(value, "standard_error", None)
+        if isinstance(value, StepQuantity) and value.error_kind in ("standard_error", "bracket"):
+            error = value.error
+        if error:
+            found[f"curvature/{name}_error"] = float(error)
+    return {name: value for name, value in found.items() if isfinite(value)}
+
+
+def tensorboard_log(writer: Any) -> Log:
+    """Make a ``log=`` of a TensorBoard writer.
+
+    Args:
+        writer: A ``torch.utils.tensorboard.SummaryWriter``.
+
+    Returns:
+        A function of values and step. ``wandb.log`` and ``mlflow.log_metrics`` are such functions already.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> log = tensorboard_log(SimpleNamespace(add_scalar=print))
+        >>> log({"curvature/sharpness": 2.5}, 10)
+        curvature/sharpness 2.5 10
+    """
+
+    def log(values: dict[str, float], step: int) -> None:
+        for name, value in values.items():
+            writer.add_scalar(name, value, step)
+
+    return log
+
+
+def hugging_face_callback(tracker: Tracker) -> Any:
+    """A ``transformers.TrainerCallback``: ``Trainer(.., callbacks=[tracker.hugging_face_callback()])``."""
+    base = _base("transformers", ("transformers",), "TrainerCallback")
+    after_step = _after_step(tracker)
+
+    def on_step_end(callback: Any, args: Any, state: Any, control: Any, **given: Any) -> None:
+        _adopt(tracker, given.get("optimizer"))
+        scheduler = given.get("lr_scheduler")
+        after_step(state.global_step, scheduler.get_last_lr()[0] if scheduler is not None else args.learning_rate)
+
+    def on_train_end(callback: Any, args: Any, state: Any, control: Any, **given: Any) -> None:
+        tracker.close()
+
+    return type("CurvatureCallback", (base,), {"on_step_end": on_step_end, "on_train_end": on_train_end})()
+
+
+def lightning_callback(tracker: Tracker) -> Any:
+    """A ``lightning.pytorch.Callback``: ``Trainer(.., callbacks=[tracker.lightning_callback()])``."""
+    base = _base("lightning", ("lightning.pytorch", "pytorch_lightning"), "Callback")
+    after_step = _after_step(tracker)
+
+    def on_train_batch_end(callback: Any, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        _adopt(tracker, trainer.optimizers[0] if len(trainer.optimizers) == 1 else None)
+        rates = [group["lr"] for optimizer in trainer.optimizers for group in optimizer.param_groups]
+        after_step(trainer.global_step, float(rates[0]) if rates else None)
+
+    def on_train_end(callback: Any, trainer: Any, module: Any) -> None:
+        tracker.close()
+
+    methods = {"on_train_batch_end": on_train_batch_end, "on_train_end": on_train_end}
+    return type("CurvatureCallback", (base,), methods)()
+
+
+def _adopt(tracker: Tracker, optimizer: Any) -> None:
+    """Let the tracker report the steps of the trainer's optimiser, where it has none and this one trains its model."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    if tracker.optimizer is None and isinstance(inner, Optimizer):
+        own = {id(parameter) for parameter in tracker.subject.model.parameters()}
+        trained = [parameter for group in inner.param_groups for parameter in group["params"]]
+        tracker.optimizer = inner if any(id(parameter) in own for parameter in trained) else None
+
+
+def _after_step(tracker: Tracker) -> Callable[[int, float | None], None]:
+    """Call the tracker once for every step: where gradients are accumulated, several batches make one."""
+    last = -1
+
+    def call(step: int, learning_rate: float | None) -> None:
+        nonlocal last
+        if step > last:
+            last = step
+            tracker(step, learning_rate=learning_rate)
+
+    return call
+
+
+def _base(package: str, modules: tuple[str, ...], name: str) -> type:
+    for module in modules:
+        try:
+            found: type = getattr(import_module(module), name)
+        except ImportError:
+            continue
+        return found
+    must, remedy = f"this callback needs {package}", f"Install it (pip install {package}), or call tracker(step)"
+    raise InvalidInput(sentence(must, "it is not installed", remedy))
 
 
 class Tracker:
@@ -79,10 +283,13 @@ class Tracker:
         l2: As for ``Problem``.
         dtype: As for ``Problem``.
         memory_budget: As for ``Problem``. Defaults to 1 GiB.
+        device: As for ``Problem``.
+        distributed: Whether every process of torch.distributed has its own part of the data and calls the tracker at
+            every step: points are then those of the data of all processes, and equal on all of them. Defaults to False:
+            calls of the first process alone measure, on its own data.
 
     Notes:
-        Of the processes of a distributed training, calls of the first alone measure and write; ``measure`` measures
-        everywhere, and only the first writes and logs.
+        Of several processes only the first writes and logs. Without ``distributed``, ``measure`` measures everywhere.
 
     Example:
         >>> import hessmap as hm
@@ -124,6 +331,8 @@ class Tracker:
         l2: float = 0.0,
         dtype: torch.dtype | None = None,
         memory_budget: int = 2**30,
+        device: torch.device | str | None = None,
+        distributed: bool = False,
     ) -> None:
         self.settings = TrackSettings(
             tuple(quantities), part, count, tolerance, max_products, trace_error, max_probes, seed, batch_size
@@ -139,20 +348,34 @@ class Tracker:
             "weights": chosen.weights,
             "l2": l2,
             "dtype": dtype,
+            "device": device,
         }
-        self.subject = Subject(model, loss, chosen.data, {**options, "memory_budget": memory_budget})
-        path, writes = store_path(store), is_first_process()
+        self.subject = Subject(model, loss, chosen.data, {**options, "memory_budget": memory_budget}, distributed)
         Pace(share)  # refuses a wrong share before any work
-        stored_as = track_name(name, path, resume, replace) if writes else str(name)
-        made = new_track(stored_as, self.subject.problem(), self.settings, share, chosen.num_available)
-        self._stored = stored_track(made, path, resume, replace) if writes else StoredTrack(made, path, writes=False)
-        last = self._stored.points[-1].cost if self._stored.points else None
-        self.pace = Pace(share, self._stored.track.seconds, self._stored.track.spent, last)
-        self._is_resumed = bool(self._stored.points)
+        self._share, self._num_available = share, chosen.num_available
+        self._naming = name, store_path(store), resume, replace
+        self._is_resumed = False
         self._eigenvectors: NDArray[Any] | None = None
+        if not distributed or (dist.is_available() and dist.is_initialized()):
+            self._open()  # else at the first step: Lightning starts its processes after this
+
+    def _open(self) -> None:
+        """Make the track, or take it up from the store."""
+        name, path, resume, replace = self._naming
+        is_shared, writes = self.subject.is_distributed, is_first_process()
+        self._processes = Processes(alone=not is_shared)
+        stored_as = track_name(name, path, resume, replace) if writes else str(name)
+        made = new_track(stored_as, self.subject.problem(), self.settings, self._share, self._num_available)
+        found = stored_track(made, path, resume, replace) if writes else StoredTrack(made, path, writes=False)
+        found.track = self._processes.first(found.track)
+        last = found.points[-1].cost if found.points else None
+        self._stored = found
+        self.pace = Pace(self._share, found.track.seconds, found.track.spent, last)
+        self._is_resumed = bool(found.points)
 
     def __call__(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint | None:
-        """Measure if it is time to, on the first rank of a distributed training.
+        """Measure if it is time to: by the clock of the first process, which measures alone unless the tracker is
+        distributed.
 
         Args:
             step: The step of the training.
@@ -161,14 +384,19 @@ class Tracker:
         Returns:
             The point, or None.
         """
-        if not self._stored.writes:
+        if not hasattr(self, "_stored"):
+            self._open()
+        if not (self._stored.writes or self.subject.is_distributed):
             return None
         self._resume_at(checked_count("step", step, 0))
-        return self.measure(step, learning_rate=learning_rate) if self.pace.is_due else None
+        is_due = self._processes.first(self.pace.is_due)
+        return self.measure(step, learning_rate=learning_rate) if is_due else None
 
     def measure(self, step: SupportsIndex, *, learning_rate: float | None = None) -> TrackPoint:
         """Measure now and store the point."""
         at = checked_count("step", step, 0)
+        if not hasattr(self, "_stored"):
+            self._open()
         self._resume_at(at)
         points = self._stored.points
         must, got = "the steps of a track must grow", f"step {at} follows step {points[-1].step if points else at}"
@@ -208,7 +436,8 @@ class Tracker:
 
     def close(self) -> None:
         """Write how long the training was watched; every point is stored already."""
-        self._stored.set_times(self.pace.seconds, self.pace.spent)
+        if hasattr(self, "_stored"):
+            self._stored.set_times(self.pace.seconds, self.pace.spent)
 
     def __enter__(self) -> Self:
         return self
@@ -254,5 +483,132 @@ def measure_and_store(
     point = replace(
         found.point, weights_hash=weights_hash, seconds=seconds, cost=pace.last_cost or 0.0, spent=pace.spent
     )
+    point = problem.agreed(point)  # with the times of the first process
     stored.add(point, pace.seconds, pace.spent)
     return found._replace(point=point)
+
+
+def track_checkpoints(
+    model: nn.Module | Callable[[], nn.Module],
+    checkpoints: Iterable[Location] | Mapping[int, Location],
+    loss: AnyLoss,
+    data: Any,
+    *,
+    name: str | None = None,
+    store: Location | None = None,
+    replace: bool = False,
+    settings: TrackSettings | None = None,
+    progress: Callable[[str], object] | None = None,
+    **options: Any,
+) -> CurvatureTrack:
+    """Measure a model at every checkpoint, and store the points under a name, as ``Tracker`` does.
+
+    Args:
+        model: The architecture, or a function that builds it; it is not changed.
+        checkpoints: Files, or files by step: of ``training.train``, of a plain ``state_dict``, or of a dictionary with
+            one under "model", "state_dict" or "model_state_dict". Without a mapping the step is the one stored in the
+            file ("step", "epoch", ..), else the last number in its name.
+        loss: The loss of the problem.
+        data: The data of the problem.
+        name: Name of the track. With a stored name the work continues: points whose weights are the same are kept.
+            Default: the time.
+        store: The store. Default: ``HESSMAP_STORE``, or that of the command line.
+        replace: Replace a stored track of this name. Defaults to False.
+        settings: What to measure. Default: ``TrackSettings()``.
+        progress: Called with the next step in words. Default: None.
+        options: Further options of ``Problem``.
+
+    Returns:
+        CurvatureTrack: The track with a point per checkpoint.
+
+    Example:
+        >>> import tempfile, torch, hessmap as hm
+        >>> model, data = hm.FullyConnected((6, 4, 3)).build(seed=0), hm.datasets.gaussian(30, 6, output_dim=3)
+        >>> with tempfile.NamedTemporaryFile(suffix="-10.pt") as file:
+        ...     torch.save(model.state_dict(), file.name)
+        ...     track = track_checkpoints(model, [file.name], "squared", data)
+        >>> [point.step for point in track.points]
+        [10]
+    """
+    must = "model must be a torch.nn.Module or a function that builds one"
+    require(callable(model), must, f"got {short_text(model)}")
+    wanted = settings or TrackSettings()
+    files = _steps(checkpoints)
+    network = copy.deepcopy(model) if isinstance(model, nn.Module) else model()
+    subject = Subject(network, loss, data, options)
+    path = store_path(store)
+    resume = name is not None and not replace
+    stored_as = track_name(name, path, resume, replace)
+    stored = stored_track(new_track(stored_as, subject.problem(), wanted, share=None), path, resume, replace)
+    pace = Pace(None, stored.track.seconds, stored.track.spent)
+    eigenvectors = None
+    for step, file in files.items():
+        _load(network, _weights(load_checkpoint(file), file), file)
+        known = {point.step: point.weights_hash for point in stored.points}
+        if known.get(step) == subject.weights_hash():
+            continue
+        if progress is not None:
+            progress(f"step {step} from {file}")
+        eigenvectors = measure_and_store(stored, pace, subject, wanted, step, start=eigenvectors).eigenvectors
+    return stored.track
+
+
+def _steps(checkpoints: Iterable[Location] | Mapping[int, Location]) -> dict[int, Location]:
+    """Files by step, in the order of the steps; each is opened once, so that what is wrong is said before any work."""
+    found: dict[int, Location] = {}
+    is_one = isinstance(checkpoints, str | os.PathLike)
+    require(not is_one, "checkpoints must be a list of files", f"got the one file {checkpoints}", "Put it in a list")
+    pairs: Iterable[tuple[int | None, Location]] = (
+        checkpoints.items()
+        if isinstance(checkpoints, Mapping)
+        else [(None, file) for file in list_of("checkpoints", checkpoints)]
+    )
+    for given, file in pairs:
+        content = load_checkpoint(file)
+        _weights(content, file)
+        step = checked_count(f"the step of {file}", _step(content, file) if given is None else given, 0)
+        must, remedy = "every checkpoint must have a step of its own", "Give a mapping from steps to files"
+        require(step not in found, must, f"{file} and {found.get(step)} are both of step {step}", remedy)
+        found[step] = file
+    require(bool(found), "there must be a checkpoint to measure", "the list is empty")
+    return dict(sorted(found.items()))
+
+
+def _step(content: Mapping[str, Any], file: Location) -> int:
+    for name in _STEPS:
+        step = integer_or_none(content.get(name))
+        if step is not None:
+            return step
+    numbers = re.findall(r"\d+", Path(file).stem)
+    must, remedy = "a checkpoint must tell its step, inside or in its name", "Give a mapping from steps to files"
+    require(bool(numbers), must, f"{file} does not", remedy)
+    return int(numbers[-1])
+
+
+def _weights(content: Mapping[str, Any], file: Location) -> dict[str, Tensor]:
+    """The weights by name, without the prefixes that wrappers put before them."""
+    candidates = [content[name] for name in _WEIGHTS if isinstance(content.get(name), dict)]
+    state = candidates[0] if candidates else content
+    is_named = all(isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items())
+    if not state or not is_named:
+        must = "a checkpoint must hold the weights of a model by name"
+        got = f"{file} holds {', '.join(map(str, list(content)[:5]))}"
+        raise DataFileError(sentence(must, got, "Save model.state_dict()"))
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in state):
+            state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return dict(state)
+
+
+def _load(model: nn.Module, state: dict[str, Tensor], file: Location) -> None:
+    for name, value in model.state_dict().items():
+        found = state.get(name, value).dtype
+        must = "a checkpoint must hold numbers of the kind of the given model's"
+        is_same = (found.is_floating_point, found.is_complex) == (value.dtype.is_floating_point, value.dtype.is_complex)
+        require(is_same, must, f"in {file}, {name} is {found} and not {value.dtype}")
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split("\n\t", 1)[-1].split()).rstrip(".")
+        must = "a checkpoint must be of the given model"
+        raise InvalidInput(sentence(must, f"{file} is not ({reason})")) from error

@@ -12,12 +12,11 @@ from itertools import count
 from typing import Any, Literal, Self, TypeVar
 
 from hessmap.errors import InvalidInput, require, sentence, short_text, unknown_name
-from hessmap.records.maps import CurvatureMap
+from hessmap.records.maps import CurvatureMap, CurvatureTrack, TrackPoint
 from hessmap.records.provenance import Provenance
 from hessmap.records.record import decode, encode
 from hessmap.records.store.store import Store, StoreError, store_content, typed
 from hessmap.records.strict_json import parsed_json, require_field_types
-from hessmap.records.tracks import CurvatureTrack, TrackPoint
 
 
 def command_line(*words: str, values: Sequence[str] = ()) -> str:

@@ -80,7 +80,7 @@ class HeadSizes:
 
 
 def enough_samples(width: int, num_tokens: int) -> int:
-    """So many samples that more change no rank: the dimension of the cubic polynomials of the tokens, and two more.
+    """Samples beyond which no rank changes: the dimension of the cubic polynomials of the tokens, plus two.
 
     Args:
         width: Width d of the tokens, or of the residual stream.

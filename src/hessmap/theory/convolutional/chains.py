@@ -380,7 +380,7 @@ class ChainTables:
 
     @cached_property
     def fed_from_input(self) -> Integers:
-        """By i and v the least m_u t(u, v) over i <= u < v: so many independent channels v can have beside them."""
+        """By i and v the least m_u t(u, v) over i <= u < v: how many independent channels v can have in addition."""
         spans = self._strictly_above_diagonal(self.channels[:, None] * self.taps)
         return np.minimum.accumulate(spans[::-1], axis=0)[::-1]
 

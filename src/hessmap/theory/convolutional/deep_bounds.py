@@ -326,7 +326,7 @@ def convolutional_sizes(
         InvalidInput: If an argument is out of range or contradicts another.
 
     Notes:
-        ``channels`` are m0, m_1, .., m_L, the inputs' first; one of ``kernels`` and ``strides`` (1 unless given) for
+        ``channels`` are m0, m_1, .., m_L, the inputs' first; one of ``kernels`` and ``strides`` (default: 1) for
         each convolution.
 
     Example:

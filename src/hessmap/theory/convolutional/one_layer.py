@@ -258,7 +258,7 @@ def loss_rank(net: OneHiddenConvolution, residual_rank: int | None = None) -> in
 
         Theorem, proof in research/docs/convolutional.md.
 
-        Assumptions: generic weights, full input rank, generic residual of rank s (min(D, K) unless given).
+        Assumptions: generic weights, full input rank, generic residual of rank s (default: min(D, K)).
 
         Reference: none in print. Singh, Hofmann & Schoelkopf 2023 bound it by the sum of Theorems 7 and 8, which is
         loose: (d0, k, m, K) = (7, 4, 3, 2) has rank 35, the bound is 38.
@@ -315,7 +315,7 @@ def has_loss_rank(net: OneHiddenConvolution, residual_rank: int) -> bool:
 
 
 def _visible_residual_rank(net: OneHiddenConvolution, residual_rank: int | None) -> int:
-    """The rank of the residual moment with the inputs that some filter meets; the largest unless given."""
+    """The rank of the residual moment with the inputs that a filter covers; default: the largest."""
     largest = min(net.num_inputs, net.outputs)
     rank = largest if residual_rank is None else residual_rank
     rank = checked_count("residual_rank", rank, at_most=largest, why="the smaller of inputs and outputs")

@@ -183,7 +183,7 @@ def _deep_claims(network: Convolutions, seen: tuple[int, ...], data: DataRanks) 
         proved = proved_outer_product_rank(chain) if is_exact and isinstance(chain, FilterChain) else None
         if proved is not None:
             outer.append(RankValue(proved, "exact", _NARROWEST))
-        if residual:  # H_f sees the last layer through the residual alone: it is that of so many outputs
+        if residual:  # H_f depends on the last layer through the residual alone: as with `residual` outputs
             seen_by_residual = _chain(network, replace(data, effective_output_dim=residual))
             functional.append(laws[1].bound(deep_columns.functional_upper_bound(seen_by_residual)))
         loss.append(laws[2].bound(deep_columns.loss_upper_bound(chain)))

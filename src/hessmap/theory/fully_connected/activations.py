@@ -56,7 +56,7 @@ def reachable_parameters_upper_bound(
         output direction that the loss cannot see leave the loss as it is: flat = (M_{L-1} + bias)(K - K_eff)
         directions.
 
-        Assumptions: none on the weights. ``biases`` says by layer whether it has a bias; none has unless given.
+        Assumptions: none on the weights. ``biases``: for each layer whether it has a bias (default: none has).
         ``input_rank`` is r, with a bias in the first layer the centred rank rc; ``effective_output_dim`` is K_eff.
 
         Reference: the first two terms of Singh, Bachmann & Hofmann 2021, Fact 11.
@@ -267,7 +267,7 @@ def one_hidden_ranks(
         Assumptions: inputs with a positive density on the space that they span, in the limit of many samples: from
         some number of samples on the ranks are these almost surely; fewer samples have at most these ranks of H_o. No
         two units have the same hyperplane, none has outgoing weights zero in all output directions that count, and the
-        residual, its scale included, is in general position but for the units at which the gradient vanishes. At a
+        residual, its scale included, is in general position except at units where the gradient vanishes. At a
         unit that is active on all samples, or on none, the theorem does not apply.
 
         Reference: research/docs/fully-connected.md, proofs for ReLU networks; equality in Singh, Bachmann & Hofmann

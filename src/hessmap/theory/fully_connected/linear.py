@@ -399,7 +399,7 @@ def bottleneck_critical_point_ranks(widths: Iterable[int], input_rank: int, resi
     must = "a bottleneck must be narrower than input rank and outputs"
     require(len(widths) > 2, must, f"widths {widths} have no hidden layer")
     q = min(widths[1:-1])
-    require(q < fit_rank, must, f"the narrowest hidden layer has {q} units, the target map rank {fit_rank}")
+    require(q < fit_rank, must, f"the narrowest hidden layer has {q} units, the target map has rank {fit_rank}")
     require(residual_rank >= 1, "residual_rank must be at least 1", f"got {residual_rank}", "Use linear.loss_rank")
     why = "the rank that the bottleneck leaves unfitted"
     residual_rank = checked_residual_rank(residual_rank, fit_rank - q, why)

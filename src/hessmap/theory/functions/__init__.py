@@ -19,23 +19,21 @@ from hessmap.theory.functions.costs import (
     shortest_path,
     singular_value_upper_bound,
 )
-from hessmap.theory.functions.kernel_ridge import (
-    KernelRidge,
-    kernel_ridge,
-    kernel_ridge_jacobian_rank,
-    printed_kernel_ridge_jacobian_rank,
-)
 from hessmap.theory.functions.networks import (
     DeepenedNetwork,
+    KernelRidge,
     Layer,
     cost_constant,
     cross_map,
     cross_map_jacobian,
     deepened_network,
+    kernel_ridge,
+    kernel_ridge_jacobian_rank,
     leaky_network,
     leaky_relu,
     piecewise_linear_network,
     printed_cross_map,
+    printed_kernel_ridge_jacobian_rank,
     relu_from_leaky,
     squared_norm,
 )

@@ -29,16 +29,17 @@ from hessmap.records import (
     register_pictures,
 )
 from hessmap.views.plots.applications import (
+    class_regions_figure,
     compression_bits_figure,
     compression_costs_figure,
+    gauge_figure,
     loss_plane_figure,
     projection_figure,
     pruning_costs_figure,
+    representations_figure,
+    step_figure,
 )
-from hessmap.views.plots.certificate import gauge_figure
-from hessmap.views.plots.functions import class_regions_figure, representations_figure
-from hessmap.views.plots.kronecker import kronecker_error_figure
-from hessmap.views.plots.layers import comparison_figure, layers_figure, network_layers_figure
+from hessmap.views.plots.layers import comparison_figure, kronecker_error_figure, layers_figure, network_layers_figure
 from hessmap.views.plots.spectrum import (
     density_figure,
     eigenvalues_figure,
@@ -47,7 +48,6 @@ from hessmap.views.plots.spectrum import (
     network_spectrum_figure,
     spectrum_figure,
 )
-from hessmap.views.plots.step import step_figure
 from hessmap.views.plots.style import save_figure, write_figure
 from hessmap.views.plots.track import chains_figure, track_figure
 

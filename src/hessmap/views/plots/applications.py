@@ -1,20 +1,57 @@
-"""Figures of what curvature is used for: costs of compression, losses on lines and planes, projected weights."""
+"""Figures of what curvature is used for.
+
+Costs of compression, losses on lines and planes, projected weights, certificates, the next step of an optimiser; the
+function of a network, its representations layer by layer, and the plane as a classifier divides it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from numpy.typing import NDArray
 
 from hessmap.errors import require
-from hessmap.records import CompressionPlan, CurvatureProjection, LossPlane, PruningPlan
-from hessmap.views.plots.style import BAR_COLOURS, FAINT, INK, dress, legend_below, literal, marker, new_figure
+from hessmap.records import (
+    BottleneckView,
+    ClassRegions,
+    CompressionPlan,
+    CurvatureProjection,
+    LossPlane,
+    PruningPlan,
+    StepReport,
+)
+from hessmap.views.plots.style import (
+    BAR_COLOURS,
+    FAINT,
+    INK,
+    PAPER,
+    SERIES_COLOURS,
+    dress,
+    legend_below,
+    literal,
+    marker,
+    new_figure,
+)
 from hessmap.views.plots.style import series_colour as colour
 
+if TYPE_CHECKING:
+    from hessmap.certificates import Certificate
+
+
 _LEVELS = 12
+_PROMISED = "#c9d6df"
+_ROOM = 1.18  # of the axis behind the largest number
+_MOST_LAYERS = 30
+Floats = NDArray[np.float64]
+# Okabe and Ito, pale for regions and full for samples.
+_CLASS_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8a8a8a")
 
 
 def compression_costs_figure(plan: CompressionPlan) -> Figure:
@@ -127,7 +164,7 @@ def _line_figure(plane: LossPlane) -> Figure:
         axes.axvline(barrier.position, color=FAINT, linewidth=0.8)
     margin = 0.3 * (top - bottom) or 1.0
     axes.set_ylim(bottom - margin, top + margin)
-    dress(axes, _title(plane))
+    dress(axes, _plane_title(plane))
     axes.set_xlabel(plane.labels[0], fontsize=9, color=INK)
     axes.set_ylabel("loss", fontsize=9, color=INK)
     legend_below(axes, num_columns=3)
@@ -150,7 +187,7 @@ def _plane_figure(plane: LossPlane) -> Figure:
     corners = ((0, 0), (1, 0), (0, 1)) if plane.directions == "models" else ((0, 0),)
     for x, y in corners:
         axes.plot([x], [y], "o", color="white", markeredgecolor=INK, markersize=6)
-    dress(axes, _title(plane))
+    dress(axes, _plane_title(plane))
     axes.grid(visible=False)
     axes.set_xlabel(plane.labels[0], fontsize=9, color=INK)
     axes.set_ylabel(plane.labels[1], fontsize=9, color=INK)
@@ -165,7 +202,7 @@ def _contour_levels(loss: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> 
     return list(levels) if len(levels) > 1 else [levels[0], levels[0] + 1.0]
 
 
-def _title(plane: LossPlane) -> str:
+def _plane_title(plane: LossPlane) -> str:
     if plane.barrier is not None:
         return f"barrier {plane.barrier.height:.3g} at {plane.barrier.position:.2f}"
     if plane.explained is None:
@@ -202,3 +239,230 @@ def _draw_sums(axes: Axes, found: CurvatureProjection) -> None:
     axes.axvline(found.num_kept, color=FAINT, linestyle="--", linewidth=1, label="kept to the left")
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
+
+
+def gauge_figure(certificate: Certificate) -> Figure:
+    """Draw the bound as a bar, errors on certified samples and test data as marks, the held-out bound as a line.
+
+    Args:
+        certificate: The certificate.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
+    figure = new_figure(7.2, 2.6)
+    axes = figure.subplots()
+    marks = error_marks(certificate)
+    axes.set_xlim(0, gauge_end(certificate))
+    axes.barh([0], [certificate.bound], height=0.5, color=_PROMISED, zorder=1)
+    is_near = (certificate.held_out_bound or 0.0) > 0.5 * certificate.bound  # the line would cross the words
+    place = (0.0, "left") if is_near else (certificate.bound, "right")
+    words = f" bound {certificate.bound:.4f} "
+    axes.text(place[0], 0.3, words, fontsize=9, color=INK, ha=place[1], va="bottom")
+    if certificate.held_out_bound is not None:
+        axes.axvline(certificate.held_out_bound, color=INK, linestyle="--", linewidth=1.2, label=_held_out(certificate))
+    for rank, (label, value) in enumerate(marks):
+        height = 0.12 - 0.24 * (rank % 2)
+        named = f"{label} {value:.4f}"
+        axes.plot([value], [height], "o", color=SERIES_COLOURS[rank], markersize=7, label=named, zorder=3)
+    _finish_gauge(axes, certificate)
+    return figure
+
+
+def gauge_end(certificate: Certificate) -> float:
+    """Where the axis ends: behind the largest number, at most at 1."""
+    measured = (value for _, value in error_marks(certificate))
+    largest = max(certificate.bound, certificate.held_out_bound or 0.0, *measured)
+    return min(1.0, _ROOM * largest) if largest > 0 else 1.0
+
+
+def error_marks(certificate: Certificate) -> list[tuple[str, float]]:
+    """The errors that were measured, by what erred and where."""
+    values = {
+        "stochastic network, certified samples": certificate.sampled_error,
+        "mean weights, certified samples": certificate.training_error,
+        "stochastic network, test": certificate.stochastic_test_error,
+        "mean weights, test": certificate.test_error,
+    }
+    return [(label, value) for label, value in values.items() if value is not None]
+
+
+def _held_out(certificate: Certificate) -> str:
+    return f"held-out bound of the prior's mean network {certificate.held_out_bound:.4f}"
+
+
+def _finish_gauge(axes: Axes, certificate: Certificate) -> None:
+    what = "squared error, clipped at 1" if certificate.loss == "squared" else "error"
+    dress(axes, f"Certified with confidence {certificate.confidence:.1%}, KL {certificate.kl:,.1f}")
+    axes.set_xlabel(f"{what} (the marks stand apart in height to be told from each other)", fontsize=9, color=INK)
+    axes.set_yticks([])
+    axes.set_ylim(-0.4, 0.62)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2, frameon=False, labelcolor=INK)
+    axes.spines["left"].set_color(FAINT)
+
+
+def step_figure(report: StepReport) -> Figure:
+    """Draw the quadratic model of the loss over the learning rate, with what was measured, and u^T H u by layers.
+
+    Args:
+        report: The report of the step, with directional sharpness or layer terms.
+
+    Returns:
+        Figure: one or two panels.
+
+    Raises:
+        InvalidInput: If the report has neither.
+    """
+    has_model = report.predicted_change is not None and report.learning_rate is not None
+    terms = report.layer_terms
+    must, remedy = (
+        "the figure of a step needs quantities along the step",
+        "Ask for directional_sharpness or layer_terms",
+    )
+    require(has_model or terms is not None, must, "the report has none", remedy)
+    count = int(has_model) + int(terms is not None)
+    figure = new_figure(4.8 * count, 3.6)
+    if has_model:
+        _draw_step_model(figure.add_subplot(1, count, 1), report)
+    if terms is not None:
+        axes = figure.add_subplot(1, count, count)
+        order = np.argsort(-np.abs(terms.terms))[:_MOST_LAYERS]
+        order = np.sort(order)
+        places = np.arange(len(order))
+        if terms.pairs is not None:
+            own = np.diag(terms.pairs)[order]
+            axes.barh(places - 0.2, own, 0.4, color=SERIES_COLOURS[0], label="the layer alone")
+            others = terms.terms[order] - own
+            axes.barh(places + 0.2, others, 0.4, color=SERIES_COLOURS[1], label="its half of the pairs")
+        else:
+            axes.barh(places, terms.terms[order], 0.6, color=SERIES_COLOURS[0])
+        axes.set_yticks(places, [literal(terms.names[place]) for place in order], fontsize=8)
+        axes.invert_yaxis()
+        axes.axvline(0, color=FAINT, linewidth=0.8)
+        axes.ticklabel_format(axis="x", style="sci", scilimits=(-2, 3))
+        axes.set_xlabel("part of $u^T H u$", fontsize=9, color=INK)
+        dress(axes, "Curvature along the step, by layer")
+        legend_below(axes, num_columns=2)
+    return figure
+
+
+def _draw_step_model(axes: Axes, report: StepReport) -> None:
+    first, predicted, rate = report.first_order_change, report.predicted_change, report.learning_rate
+    assert first is not None
+    assert predicted is not None
+    assert rate is not None
+    critical = report.critical_learning_rate
+    end = 1.25 * max(1.6, critical.value / rate if critical is not None else 0.0)
+    multiples = np.linspace(0, end, 200)
+    model = first.value * multiples + (predicted.value - first.value) * multiples**2
+    axes.plot(rate * multiples, report.risk + model, color=INK, linewidth=1.3, label="quadratic model")
+    axes.axhline(report.risk, color=FAINT, linewidth=0.8)
+    if report.measured_change is not None:
+        after = report.risk + report.measured_change.value
+        axes.plot([rate], [after], "o", color=SERIES_COLOURS[1], label=f"measured at lr {rate:g}")
+    if critical is not None and critical.value > 0:
+        low, high = critical.value - critical.error, critical.value + critical.error
+        axes.axvspan(low, high, color=SERIES_COLOURS[0], alpha=0.25, linewidth=0, label="critical learning rate")
+    axes.set_xlabel("learning rate", fontsize=9, color=INK)
+    axes.set_ylabel("loss after the step", fontsize=9, color=INK)
+    dress(axes, f"The next step of {literal(report.optimizer)}")
+    legend_below(axes, num_columns=2)
+
+
+def representations_figure(view: BottleneckView, count: int = 10) -> Figure:
+    """Draw three panels over depth: singular values of representations, impact of the nonlinearity, weights.
+
+    Args:
+        view: The layers of the network.
+        count: Number of centred singular values of a representation, each over the largest of its layer. Defaults to
+            10.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
+    figure = new_figure(width=10.5, height=3.4)
+    values, impact, weights = figure.subplots(1, 3)
+    depths = range(1, len(view.layers) + 1)
+    _draw_curves(values, [relative_values(layer.centred_singular_values) for layer in view.layers], count)
+    values.set_yscale("log")
+    values.set_ylim(1e-4, 1.5)
+    values.axhline(view.relative_tolerance, color=FAINT, linestyle="--", linewidth=1.0)
+    dress(values, f"representations{_narrowest(view.bottlenecks)}")
+    impacts = [np.nan if layer.nonlinearity is None else layer.nonlinearity for layer in view.layers]
+    impact.plot(depths, impacts, "o-", color=BAR_COLOURS[1], linewidth=1.4, markersize=4)
+    impact.set_ylim(0, 1.1 * max(np.nanmax([*impacts, 0.0]), 0.05))
+    dress(impact, r"$\|\tilde{Z} - \sigma(\tilde{Z})\|\;/\;\|\tilde{Z}\|$")
+    _draw_curves(weights, [layer.weight_singular_values for layer in view.layers], count)
+    dress(weights, "singular values of the weights")
+    for axes in (values, impact, weights):
+        axes.set_xlabel("layer", fontsize=9, color=INK)
+        every = max(1, len(view.layers) // 12)
+        axes.set_xticks(list(depths)[::every], [literal(layer.name) for layer in view.layers][::every])
+    return figure
+
+
+def _draw_curves(axes: Axes, values: list[Floats], count: int) -> None:
+    """The k-th value of every layer, one curve per k, darkest first."""
+    table = np.full((len(values), count), np.nan)
+    for place, row in enumerate(values):
+        table[place, : min(count, len(row))] = row[:count]
+    for place in range(count):
+        shade = 1.0 - 0.8 * place / count
+        (line,) = axes.plot(range(1, len(values) + 1), table[:, place], "o-", color=BAR_COLOURS[1], linewidth=1.1)
+        line.set(alpha=shade, markersize=3)
+
+
+def _narrowest(names: tuple[str, ...]) -> str:
+    if not names:
+        return ""
+    few = ", ".join(names) if len(names) <= 4 else f"{names[0]} .. {names[-1]} ({len(names)})"
+    return f"; narrowest: {'layer' if len(names) == 1 else 'layers'} {literal(few)}"
+
+
+def relative_values(values: Floats) -> Floats:
+    """Over the largest, which is the first; zeros stay as they are."""
+    return values / values[0] if values.size and values[0] > 0 else values
+
+
+def class_regions_figure(
+    regions: ClassRegions, points: Floats | None = None, labels: NDArray[np.int64] | None = None
+) -> Figure:
+    """Draw the regions of the classes in pale colours, boundaries as lines, points of three classes as rings.
+
+    Args:
+        regions: The regions.
+        points: Samples to draw as dots, two coordinates each. Default: none.
+        labels: Their classes. Default: none.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
+    left, right, bottom, top = regions.box
+    height = float(np.clip(4.6 * (top - bottom) / (right - left), 2.4, 7.0))
+    figure = new_figure(width=5.2, height=height + 0.5)
+    axes = figure.subplots()
+    count = int(regions.labels.max()) + 1
+    colours = [_class_colour(label) for label in range(count)]
+    axes.imshow(
+        regions.labels, origin="lower", extent=(left, right, bottom, top), cmap=ListedColormap(colours), alpha=0.25,
+        vmin=-0.5, vmax=count - 0.5, interpolation="nearest", aspect="equal",
+    )  # fmt: skip
+    axes.add_collection(LineCollection(list(regions.boundaries), colors=INK, linewidths=1.0))
+    if points is not None:
+        classes = np.zeros(len(points), dtype=np.int64) if labels is None else labels
+        axes.scatter(points[:, 0], points[:, 1], s=7, c=[_class_colour(label) for label in classes], zorder=3)
+    across, up = regions.tripoints.T
+    axes.scatter(across, up, s=70, facecolors="none", edgecolors=INK, linewidths=1.8, zorder=4)
+    grids = " and ".join(str(size) for size in regions.grid_sizes[-2:])
+    doubt = f"grids of {grids} agree" if regions.agrees else f"grids disagree: {', '.join(map(str, regions.counts))}"
+    word = "tripoint" if regions.num_tripoints == 1 else "tripoints"
+    dress(axes, f"{regions.num_tripoints} {word} ({doubt})")
+    axes.grid(visible=False)
+    axes.set_facecolor(PAPER)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    return figure
+
+
+def _class_colour(label: int) -> str:
+    return _CLASS_COLOURS[label % len(_CLASS_COLOURS)]

@@ -1,4 +1,4 @@
-"""Curvature layer by layer as pairs of bars: parameters beside curvature, or one map beside another."""
+"""Curvature layer by layer as pairs of bars: parameters beside curvature, two maps, errors of K-FAC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from hessmap.errors import require
-from hessmap.records import Change, CurvatureMap, LayerChange, LayerCurvature, MapComparison, NetworkCurvature
+from hessmap.records import (
+    Change,
+    CurvatureMap,
+    KroneckerError,
+    LayerChange,
+    LayerCurvature,
+    MapComparison,
+    NetworkCurvature,
+)
 from hessmap.views.plots.style import BAR_COLOURS, INK, dress, literal, new_figure
 
 _MANY = 24  # bars that are read at a glance
@@ -143,3 +151,26 @@ def draw_pairs(axes: Axes, labels: Sequence[str], pale: Bars, dark: Bars, title:
     axes.grid(visible=False, axis="y")
     above: dict[str, Any] = {} if title else {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 2}
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, **above)
+
+
+def kronecker_error_figure(found: KroneckerError) -> Figure:
+    """Draw the relative Frobenius error and the overlap of the leading eigenspaces of every block.
+
+    Args:
+        found: The error; its first layer is on top.
+
+    Returns:
+        Figure: A matplotlib figure.
+    """
+    figure = new_figure(width=6.6, height=1.2 + 0.6 * len(found.blocks))
+    axes = figure.subplots()
+    labels = [f"{literal(block.label)}\n{block.size:,} parameters" for block in found.blocks]
+    errors = [block.frobenius_error for block in found.blocks]
+    overlaps = [nan if block.overlap is None else block.overlap for block in found.blocks]
+    what = f"overlap of the top {found.count} eigenvectors" if found.count > 1 else "overlap of the top eigenvector"
+    draw_pairs(axes, labels, ("relative Frobenius error", errors), (what, overlaps))
+    spreads = [block.frobenius_standard_error for block in found.blocks]
+    places = [place - 0.19 for place in range(len(labels))]
+    axes.errorbar(errors, places, xerr=spreads, fmt="none", ecolor="#222222", elinewidth=1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return figure

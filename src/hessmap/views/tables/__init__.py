@@ -1,13 +1,18 @@
 """Records as tables for a terminal."""
 
-from hessmap.views.tables.certificate import certificate_view, verification_view
+from hessmap.views.tables.applications import (
+    certificate_view,
+    compression_view,
+    plane_view,
+    step_summary,
+    step_table,
+    step_view,
+    verification_view,
+)
 from hessmap.views.tables.comparison import comparison_view
-from hessmap.views.tables.compression import compression_view
 from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
 from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, summary_view
-from hessmap.views.tables.planes import plane_view
 from hessmap.views.tables.prediction import data_view, prediction_view
-from hessmap.views.tables.step import step_summary, step_table, step_view
 
 __all__ = [
     "certificate_view",

@@ -77,7 +77,8 @@ def function_verdict(rank: FunctionRank, view: BottleneckView, cost: Representat
     parts = [_narrow_layers(view)]
     bound = cost.bound("jacobians")
     if bound is not None and bound.squared_norm:
-        parts.append(f"its weights cost {cost.squared_norm / bound.squared_norm:.2f} times what its Jacobians need")
+        ratio = cost.squared_norm / bound.squared_norm
+        parts.append(f"the squared norm of its weights is {ratio:.2f} times the least that its Jacobians allow")
     text = "; ".join(parts)
     return f"{ranks} {text[0].upper()}{text[1:]}."
 
@@ -160,8 +161,9 @@ def costs(cost: RepresentationCost) -> Table:
 def small_print(rank: FunctionRank, view: BottleneckView, cost: RepresentationCost) -> list[str]:
     """What the columns mean, and under which conditions the numbers hold."""
     lines = [
-        "rank and centred: dimensions of the samples behind the layer, around zero and around their mean; alike: to "
-        f"what entered it (1: up to rotation and scale). {view.num_samples} samples, Jacobians by {rank.method}.",
+        "rank and centred: dimensions of a layer's outputs over the samples, around zero and around their mean; "
+        "alike: similarity of outputs and inputs (1: equal up to rotation and scale). "
+        f"{view.num_samples} samples, Jacobians by {rank.method}.",
     ]
     if view.limited_by_samples:
         names = ", ".join(view.limited_by_samples)

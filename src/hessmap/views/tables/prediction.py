@@ -30,7 +30,7 @@ def prediction_view(prediction: RankPrediction, title: str = "") -> RenderableTy
         *head,
         FittingTable(rank_table(prediction)),
         *_section("Sources", (f"{HESSIAN_SYMBOLS[part]}: {_source(rank)}" for part, rank in ranks.items())),
-        *_section("Made from", _integers(prediction)),
+        *_section("Computed from", _integers(prediction)),
         *_section("Assumed", prediction.assumptions),
     )
 
@@ -59,10 +59,11 @@ def _source(rank: RankValue) -> str:
 
 
 def _integers(prediction: RankPrediction) -> list[str]:
+    """The inputs by name: numbers with their value, flags only where they are set."""
     named = [
-        f"{name.replace('_', ' ')} {value}"
+        name.replace("_", " ") + ("" if value is True else f" {value}")
         for name, value in prediction.inputs.items()
-        if value is not None and name not in _IN_THE_TITLE
+        if value is not None and value is not False and name not in _IN_THE_TITLE
     ]
     return [", ".join(named)] if named else []
 
