@@ -25,6 +25,7 @@ from hessmap.maps.track import track_checkpoints
 from hessmap.measurement import diagonal_estimate
 
 SAMPLES, CLASSES = 24, 3
+ROUNDING = {"map without the dense Hessian": 1e-6}  # on devices its products are in float32, verified in float64
 
 
 class Transformer(nn.Module):
@@ -160,7 +161,11 @@ CALLS: dict[str, Callable[[hm.Problem], Any]] = {
     "layer_factors": by_layer(lambda problem, name: hm.layer_factors(problem, name).output_factor),
     "layer_hessian": by_layer(lambda problem, name: hm.layer_hessian(problem, name).to_dense()),
     "layer_eigenpairs": by_layer(
-        lambda problem, name: hm.layer_eigenpairs(hm.layer_hessian(problem, name), 2).eigenvalues
+        lambda problem, name: (
+            hm.layer_eigenpairs(
+                hm.layer_hessian(problem, name), 2, tolerance=1e-8 if problem.dtype == torch.float64 else None
+            ).eigenvalues
+        )
     ),
     "kronecker_approximation": by_layer(lambda problem, name: hm.kronecker_approximation(problem, name).to_dense()),
     "decoupling": lambda problem: (
@@ -240,7 +245,7 @@ def compare(call: str, model: str, device: torch.device, dtype: torch.dtype | No
 def test_a_device_gives_the_numbers_of_the_host(call: str, model: str, device: torch.device) -> None:
     if device.type == "mps":
         pytest.skip("MPS has no float64")
-    compare(call, model, device, None, 1e-9)
+    compare(call, model, device, None, ROUNDING.get(call, 1e-9))
 
 
 def test_certify_gives_the_bound_of_the_host(device: torch.device) -> None:

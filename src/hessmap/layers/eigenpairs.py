@@ -44,7 +44,7 @@ def layer_eigenpairs(
     Args:
         hessian: Layer Hessian, from ``layer_hessian``.
         count: Number of eigenpairs.
-        tolerance: Bound on the residuals. Defaults to 1e-8, or 1e-5 for a Hessian in float32.
+        tolerance: Bound on the residuals. Defaults to 1e-8, or 1e-5 for a Hessian in float32 or on an accelerator.
         relative_to: "norm" (of the operator) or "eigenvalue": what the tolerance is relative to. Defaults to "norm".
         block_size: Vectors per Lanczos block. Defaults to 8.
         seed: Seed of the start block. Defaults to 0.
