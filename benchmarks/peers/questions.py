@@ -19,8 +19,7 @@ from torch import Tensor
 
 import hessmap as hm
 from cases import GPT2, Case, TokenEncoder
-from hessmap.linalg.lanczos import BlockLanczos
-from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.linalg.lanczos import BlockLanczos, ScaledProduct
 
 ACCURACIES = {torch.float64: 1e-6, torch.float32: 1e-3}  # of an eigenvalue, relative to itself
 RESIDUALS = {torch.float64: 1e-5, torch.float32: 1e-3}  # of the reference

@@ -118,6 +118,6 @@ def test_indefinite_blocks_and_invalid_arguments_raise(monkeypatch: pytest.Monke
     for options in ({"sparsity": 0}, {"method": "magnitude"}, {"scope": "all"}, {"damping": 0.0}, {"layers": []}):
         with pytest.raises(InvalidInput):
             hm.pruning_plan(problem, **options)  # type: ignore[arg-type]
-    monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda device=None: 1000)
+    monkeypatch.setattr("hessmap.linalg.devices.available_bytes", lambda device=None: 1000)
     with pytest.raises(TooLarge, match="dense blocks"):
         hm.pruning_plan(problem, 0.5, "obs")

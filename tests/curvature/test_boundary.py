@@ -237,7 +237,7 @@ def test_large_models_keep_their_own_precision_and_say_so() -> None:
 
 
 def test_the_memory_budget_is_shared_by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda device=None: 2**34)
+    monkeypatch.setattr("hessmap.linalg.devices.available_bytes", lambda device=None: 2**34)
     alone = problem()
     assert alone.memory_budget == 2**32
     monkeypatch.setenv("HESSMAP_WORKERS", "4")

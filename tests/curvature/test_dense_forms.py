@@ -14,8 +14,8 @@ from dense_form_checks import assert_may_be_changed
 from hessmap.hessians import operators as hessians
 from hessmap.layers import KroneckerProduct
 from hessmap.linalg import operator
-from hessmap.linalg.layout import Layout
 from hessmap.linalg.operator import DenseOperator, LinearOperator, PrincipalBlock, SymmetricOperator
+from hessmap.linalg.vectors import Layout
 
 
 def normals(*shape: int) -> Tensor:

@@ -14,7 +14,7 @@ from hessmap.functions import NetworkFunction, input_jacobians
 from hessmap.hessians import dense as engine
 from hessmap.hessians.products import BlockProducts
 from hessmap.linalg import Fallbacks, checked_shortcut, is_answerable
-from hessmap.linalg.memory import is_out_of_memory
+from hessmap.linalg.devices import is_out_of_memory
 from hessmap.problem import operations as operation_formulas
 from hessmap.problem.trace import recording_of
 

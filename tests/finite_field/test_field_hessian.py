@@ -17,7 +17,7 @@ from hessmap.exact.evaluation import evaluate, signs
 from hessmap.exact.field import FieldArray, PrimeField, from_floats
 from hessmap.exact.hessian import OutputDerivatives, field_hessian
 from hessmap.exact.network import Affine, Chain, LeakyRelu, in_field
-from hessmap.linalg import memory
+from hessmap.linalg import devices
 from hessmap.networks import Polynomial, PolynomialActivation
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
@@ -155,6 +155,6 @@ def test_labels_are_one_hot() -> None:
 def test_a_matrix_beyond_the_memory_is_refused_with_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     build, input_dim, output_dim = NETWORKS["linear"]
     problem = Problem(build(), "squared", *integer_data(4, input_dim, output_dim, seed=8))
-    monkeypatch.setattr(memory, "available_bytes", lambda device: 8 * problem.num_parameters**2)
+    monkeypatch.setattr(devices, "available_bytes", lambda device: 8 * problem.num_parameters**2)
     with pytest.raises(TooLarge, match=r"the Hessian over GF\(P\) must fit into memory.*Use numerical_rank"):
         exact_problem(problem, FIELD).hessian("loss")

@@ -17,7 +17,7 @@ from hessmap.exact.certified import exact_problem
 from hessmap.exact.evaluation import float_outputs, require_outputs
 from hessmap.exact.field import PrimeField
 from hessmap.exact.reading import read_chain
-from hessmap.linalg.layout import Layout
+from hessmap.linalg.vectors import Layout
 from hessmap.problem.problem import Problem
 
 FIELD = PrimeField(2**62 - 57)

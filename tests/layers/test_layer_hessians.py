@@ -328,7 +328,7 @@ def test_a_hidden_use_of_the_weight_is_found_out() -> None:
 
 
 def test_a_layer_that_does_not_fit_says_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda device=None: 1000)
+    monkeypatch.setattr("hessmap.linalg.devices.available_bytes", lambda device=None: 1000)
     with pytest.raises(TooLarge, match="the Hessian of layer 'layers.0' must fit into memory"):
         layer_hessian(images(), "layers.0")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hessmap.linalg.layout import Layout
+from hessmap.linalg.vectors import Layout
 from hessmap.maps.curvature_map.layers import Block, block_numbers, blocks_of_model
 from hessmap.maps.curvature_map.plan import MapPlan, ProductBudget
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import hessmap as hm
-from hessmap.linalg.layout import Layout
 from hessmap.linalg.operator import DenseOperator
+from hessmap.linalg.vectors import Layout
 from hessmap.measurement import numerical_rank, spectrum
 from hessmap.measurement import rank as block_compression
 from hessmap.measurement.rank import spectra_by_blocks

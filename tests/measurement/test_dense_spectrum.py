@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from example_shares import share_of_examples
 from hessmap.errors import InvalidInput, TooLarge
-from hessmap.linalg.norms import asymmetry
 from hessmap.linalg.operator import DenseOperator
+from hessmap.linalg.vectors import asymmetry
 from hessmap.measurement import spectrum
 from hessmap.records import Spectrum
 from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, rotated
@@ -155,7 +155,7 @@ def test_places_without_a_value_are_not_taken_for_the_values_below_the_mask() ->
 
 
 def test_a_spectrum_that_does_not_fit_the_memory_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hessmap.linalg.memory.available_bytes", lambda device=None: 2 * 8 * 30**2)
+    monkeypatch.setattr("hessmap.linalg.devices.available_bytes", lambda device=None: 2 * 8 * 30**2)
     spectrum(np.eye(30))
     with pytest.raises(
         TooLarge, match=r"a matrix of size 30 must fit into memory \(14\.1 KiB available\); it needs 28\.1 KiB"

@@ -9,8 +9,7 @@ from torch import Tensor
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
-from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, ScaledProduct, spectral_norm
 from hessmap.measurement.eigenpairs import top_eigenpairs
 from known_spectra import KNOWN_MATRICES, KnownMatrix, random_orthogonal, rotated
 

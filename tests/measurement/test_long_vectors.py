@@ -8,10 +8,9 @@ import torch
 from torch import Tensor
 
 import hessmap as hm
-from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos
+from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, ScaledProduct
 from hessmap.linalg.operator import SymmetricOperator
 from hessmap.linalg.orthogonalisation import inner_matrix, inner_products, orthonormal_columns, row_lengths
-from hessmap.linalg.scaled_product import ScaledProduct
 
 LONG = 2**22 + 5
 FLOAT32_SUMS = 1e-6  # of a sum; one long sum in float32 loses 1e-4 to 1e-2 at this length

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.linalg.lanczos import BlockLanczos
+from hessmap.linalg.lanczos import BlockLanczos, ScaledProduct
 from hessmap.linalg.operator import LinearOperator
 from hessmap.linalg.orthogonalisation import MeasuredOrthogonality
-from hessmap.linalg.scaled_product import ScaledProduct
 from hessmap.measurement.eigenpair_iteration import EigenpairIteration
 from hessmap.measurement.eigenpairs import top_eigenpairs
 from known_spectra import rotated

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hessmap.linalg.lanczos import BlockLanczos
-from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.linalg.lanczos import BlockLanczos, ScaledProduct
 from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.measurement.wanted_pairs import least_overlap, overlap_bound
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput
-from hessmap.linalg.layout import Layout
 from hessmap.linalg.operator import DenseOperator, LinearOperator
+from hessmap.linalg.vectors import Layout
 from hessmap.measurement import numerical_rank, spectrum
 from hessmap.records import RankMeasurement, Spectrum
 from known_spectra import KNOWN_MATRICES, NAMES, KnownMatrix, random_orthogonal

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hessmap.errors import InvalidInput, UnknownName
-from hessmap.linalg.lanczos import BlockLanczos
-from hessmap.linalg.scaled_product import ScaledProduct
+from hessmap.linalg.lanczos import BlockLanczos, ScaledProduct
 from hessmap.measurement.eigenpairs import top_eigenpairs
 from hessmap.measurement.wanted_pairs import ENDS
 from hessmap.records import EigenpairsMeasurement, Record

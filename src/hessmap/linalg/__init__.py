@@ -1,41 +1,28 @@
 """Linear operators and their numerics, without networks: layout, Lanczos, orthogonalisation, memory."""
 
 from hessmap.linalg.devices import (
+    available_bytes,
+    checked_budget,
+    default_budget,
     device_random_states,
+    empty,
     full_precision,
     has_float64,
+    is_out_of_memory,
     normal_vectors,
+    readable_bytes,
+    require_memory,
     restore_device_random_states,
+    rows_that_fit,
     seed_devices,
     sign_vectors,
+    storage_address,
     summed_on_host,
     to_host,
     widest_dtype,
 )
 from hessmap.linalg.distributed import Processes, ShardedOperator, is_first_process
-from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, spectral_norm
-from hessmap.linalg.layout import Layout
-from hessmap.linalg.memory import (
-    available_bytes,
-    checked_budget,
-    default_budget,
-    empty,
-    is_out_of_memory,
-    readable_bytes,
-    require_memory,
-    rows_that_fit,
-    storage_address,
-)
-from hessmap.linalg.norms import (
-    Floats,
-    asymmetry,
-    centred_singular_values,
-    column_norms,
-    count_above,
-    frobenius_norm,
-    largest_entry,
-    singular_values,
-)
+from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, ScaledProduct, spectral_norm
 from hessmap.linalg.operator import (
     KEPT,
     DenseOperator,
@@ -54,14 +41,22 @@ from hessmap.linalg.orthogonalisation import (
     remove_basis,
     row_lengths,
 )
-from hessmap.linalg.scaled_product import ScaledProduct
-from hessmap.linalg.shortcuts import (
+from hessmap.linalg.vectors import (
     Fallbacks,
+    Floats,
+    Layout,
+    asymmetry,
+    centred_singular_values,
     checked_shortcut,
+    column_norms,
+    count_above,
     disagreement,
+    frobenius_norm,
     is_answerable,
+    largest_entry,
     random_vector,
     reason_of,
+    singular_values,
     tolerance,
 )
 

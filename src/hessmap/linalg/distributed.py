@@ -21,8 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from hessmap.errors import HessmapError, InvalidInput, ProcessLost, require, sentence
-from hessmap.linalg.devices import widest_dtype
-from hessmap.linalg.memory import is_out_of_memory
+from hessmap.linalg.devices import is_out_of_memory, widest_dtype
 from hessmap.linalg.operator import SymmetricOperator
 
 _Value = TypeVar("_Value")

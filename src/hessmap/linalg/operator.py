@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_count, require, sentence
-from hessmap.linalg.layout import Layout
-from hessmap.linalg.memory import require_memory
+from hessmap.linalg.devices import require_memory
+from hessmap.linalg.vectors import Layout
 from hessmap.records import Provenance, html_table
 
 if TYPE_CHECKING:

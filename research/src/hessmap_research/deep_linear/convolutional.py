@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require, require_name
-from hessmap.linalg.layout import Layout
-from hessmap.linalg.memory import require_memory
+from hessmap.linalg.devices import require_memory
 from hessmap.linalg.operator import SymmetricOperator
+from hessmap.linalg.vectors import Layout
 from hessmap.records import PARTS, Part
 from hessmap_research.deep_linear.network import DeepLinear
 from hessmap_research.deep_linear.operators import DeepLinearHessian, Pair, block_factors

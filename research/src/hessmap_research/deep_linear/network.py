@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require
-from hessmap.linalg.layout import Layout
+from hessmap.linalg.vectors import Layout
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hessmap.errors import UnsupportedNetwork, require, sentence
 from hessmap.exact import tensor_inputs
-from hessmap.linalg.layout import Layout
+from hessmap.linalg.vectors import Layout
 from hessmap.losses import Squared
 from hessmap.networks import FullyConnected, Named, Rules, Unreadable, describe, sequential_layers, shape_after
 from hessmap.problem.problem import Problem

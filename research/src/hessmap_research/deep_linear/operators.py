@@ -26,7 +26,7 @@ from scipy.sparse.linalg import eigsh
 from torch import Tensor
 
 from hessmap.errors import require_name
-from hessmap.linalg.memory import require_memory
+from hessmap.linalg.devices import require_memory
 from hessmap.linalg.operator import SymmetricOperator
 from hessmap.records import PARTS, Part
 from hessmap_research.deep_linear.network import DeepLinear
