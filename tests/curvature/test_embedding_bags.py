@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import hessmap as hm
-from hessmap.problem.operations import OperationRewriter
+from hessmap.problem.evaluation import OperationRewriter
 
 WORDS = torch.randint(7, (6, 4), generator=torch.Generator().manual_seed(0))
 LABELS = torch.arange(6) % 3

@@ -10,7 +10,7 @@ import hessmap as hm
 from hessmap.hessians import products
 from hessmap.problem import autograd as batch_graph
 from hessmap.problem import autograd as graph_memory
-from hessmap.problem.operations import matrix_convolution
+from hessmap.problem.evaluation import matrix_convolution
 
 SHAPES = {
     "square": ((5, 3, 8, 8), (4, 3, 3, 3), {}),

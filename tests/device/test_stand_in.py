@@ -13,7 +13,7 @@ from test_public_functions import CALLS, MODELS, numbers, problem_of
 
 import hessmap as hm
 from hessmap.errors import InvalidInput
-from hessmap.problem.random_state import preserved_random_state
+from hessmap.linalg import preserved_random_state
 
 pytestmark = pytest.mark.skipif(NAME != "second", reason="needs the stand-in device")
 IN_FLOAT32 = (

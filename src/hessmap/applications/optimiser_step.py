@@ -48,8 +48,8 @@ import torch
 from torch import Tensor, nn, optim
 
 from hessmap.errors import InvalidInput, require, sentence
-from hessmap.linalg import Layout, LinearOperator, SymmetricOperator
-from hessmap.problem import Problem, preserved_random_state
+from hessmap.linalg import Layout, LinearOperator, SymmetricOperator, preserved_random_state
+from hessmap.problem import Problem
 from hessmap.records import Provenance
 
 InverseRoot = Callable[[Tensor], Tensor]  # x -> P^-1/2 x of one parameter, in its shape

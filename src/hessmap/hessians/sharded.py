@@ -35,7 +35,7 @@ from hessmap.errors import (
     short_text,
 )
 from hessmap.hessians.finite_difference import difference_product, difference_step, expected_difference_error
-from hessmap.linalg import Processes, ShardedOperator, widest_dtype
+from hessmap.linalg import Processes, ShardedOperator, preserved_random_state, widest_dtype
 from hessmap.losses import AnyLoss
 from hessmap.problem import (
     Forward,
@@ -46,7 +46,6 @@ from hessmap.problem import (
     move_to,
     objective_batches,
     objective_name,
-    preserved_random_state,
     selected_names,
 )
 from hessmap.records import Provenance, provenance

@@ -1,4 +1,4 @@
-"""What a torch device offers: float64, full float32 products, its random state and its memory.
+"""What a torch device offers: float64, full float32 products, its memory; and the random states of the process.
 
 A budget of memory belongs to a problem; what does not fit raises ``TooLarge`` with both numbers and an alternative.
 """
@@ -6,11 +6,12 @@ A budget of memory belongs to a problem; what does not fit raises ``TooLarge`` w
 from __future__ import annotations
 
 import os
+import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -232,32 +233,97 @@ def sign_vectors(
     return found
 
 
-def device_random_states() -> dict[str, Any]:
-    """Read the random states of all accelerators that are in use.
+# The random states of python, numpy and torch belong to the process. A lock keeps threads of hessmap from borrowing
+# them at the same time, because the second one would take the first one's state for the user's.
+_BORROWED = threading.RLock()
+_Item = TypeVar("_Item")
+
+
+@contextmanager
+def preserved_random_state(seed: int | None = None, *generators: torch.Generator | None) -> Iterator[None]:
+    """Context that restores the global random states, and those of generators, when it is left.
+
+    Args:
+        seed: Seed of the global states inside. Defaults to None: they continue.
+        generators: Further generators to restore.
 
     Returns:
-        States by the name of the backend, for ``restore_device_random_states``.
+        A context manager.
     """
+    own = [generator for generator in generators if generator is not None]
+    with _BORROWED:
+        before = _states(own)
+        try:
+            if seed is not None:
+                _seed_all(seed, own)
+            yield
+        finally:
+            _restore_states(before, own)
+
+
+def iterate_seeded(items: Iterable[_Item], seed: int, *generators: torch.Generator | None) -> Iterator[_Item]:
+    """The items of an iterable that may draw random numbers, as they are under a seed.
+
+    The seeded states are in place while an item is fetched, the user's whenever the caller has the word.
+    """
+    own = [generator for generator in generators if generator is not None]
+    inner: Any = None
+    iterator: Iterator[_Item] | None = None
+    while True:
+        with _BORROWED:
+            before = _states(own)
+            try:
+                if iterator is None:
+                    _seed_all(seed, own)
+                    iterator = iter(items)
+                else:
+                    _restore_states(inner, own)
+                item = next(iterator)
+                inner = _states(own)
+            except StopIteration:
+                return
+            finally:
+                _restore_states(before, own)
+        yield item
+
+
+def _states(generators: list[torch.Generator]) -> Any:
+    numpy_state = np.random.get_state()  # noqa: NPY002 - the global one is meant
+    own = [generator.get_state() for generator in generators]
+    return random.getstate(), numpy_state, torch.get_rng_state(), own, _device_states()
+
+
+def _restore_states(states: Any, generators: list[torch.Generator]) -> None:
+    python_state, numpy_state, torch_state, own, of_devices = states
+    random.setstate(python_state)
+    np.random.set_state(numpy_state)  # noqa: NPY002
+    torch.set_rng_state(torch_state)
+    _restore_devices(of_devices)
+    for generator, state in zip(generators, own, strict=True):
+        generator.set_state(state)
+
+
+def _seed_all(seed: int, generators: list[torch.Generator]) -> None:
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.default_generator.manual_seed(seed)
+    _seed_devices(seed)
+    for generator in generators:
+        generator.manual_seed(seed)
+
+
+def _device_states() -> dict[str, Any]:
+    """The random states of all accelerators that are in use, by the name of the backend."""
     return {name: [module.get_rng_state(index) for index in range(_count(module))] for name, module in _backends()}
 
 
-def restore_device_random_states(states: dict[str, Any]) -> None:
-    """Restore the random states of accelerators.
-
-    Args:
-        states: Result of ``device_random_states``.
-    """
+def _restore_devices(states: dict[str, Any]) -> None:
     for name, module in _backends():
         for index, state in enumerate(states.get(name, ())):
             module.set_rng_state(state, index)
 
 
-def seed_devices(seed: int) -> None:
-    """Seed the default generators of all accelerators that are in use.
-
-    Args:
-        seed: The seed.
-    """
+def _seed_devices(seed: int) -> None:
     for _, module in _backends():
         module.manual_seed_all(seed)
 

@@ -20,13 +20,12 @@ from hessmap.problem.derivative_checks import (
     twice_differentiable,
 )
 from hessmap.problem.distributed import DistributedProblem
+from hessmap.problem.evaluation import Operation, OperationReader, OperationRewriter, fitting_inputs, noting_forward
 from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
 from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Piece, Recording, UseOnBatch
-from hessmap.problem.model import Forward, fitting_inputs, noting_forward, private_copy, selected_names
+from hessmap.problem.model import Forward, private_copy, selected_names
 from hessmap.problem.objective import LossObjective, Objective, loss_objective, objective_name
-from hessmap.problem.operations import Operation, OperationReader, OperationRewriter
 from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem, require_samples
-from hessmap.problem.random_state import preserved_random_state
 from hessmap.problem.samples import Batch, HeldSamples, all_samples, as_samples, objective_batches
 from hessmap.problem.trace import Recorder, perturbed_pass, recording_of, replay
 
@@ -75,7 +74,6 @@ __all__ = [
     "objective_name",
     "outputs_and_vjp",
     "perturbed_pass",
-    "preserved_random_state",
     "private_copy",
     "recording_of",
     "replay",

@@ -19,13 +19,12 @@ from torch import Tensor, nn
 from torch.overrides import resolve_name
 
 from hessmap.errors import InvalidInput, NotReproducible, UnsupportedNetwork, require, sentence
-from hessmap.linalg import storage_address
+from hessmap.linalg import preserved_random_state, storage_address
 from hessmap.losses import Loss
 from hessmap.problem.data import Inputs, Pair, move_to, take_rows
-from hessmap.problem.model import FrozenModel, fitting_inputs, private_copy
+from hessmap.problem.evaluation import FrozenModel, Operation, OperationReader, fitting_inputs, tensors_among
+from hessmap.problem.model import private_copy
 from hessmap.problem.model_loss import read_model_loss
-from hessmap.problem.operations import Operation, OperationReader, tensors_among
-from hessmap.problem.random_state import preserved_random_state
 from hessmap.problem.samples import prepared_targets
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from hessmap.losses import FunctionLoss
 from hessmap.problem.autograd import PRODUCTS, BatchGraph, bytes_per_sample, may_be_rewritten, samples_in_use
 from hessmap.problem.checks import HIDDEN_NOTE, NARROW, computes_narrowly, require_separate_samples
 from hessmap.problem.data import move_to, take_rows
+from hessmap.problem.evaluation import Operation, tensors_among
 from hessmap.problem.model import is_raised_in_torch
-from hessmap.problem.operations import Operation, tensors_among
 from hessmap.problem.samples import Batch
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import vmap
 
+from hessmap.problem.evaluation import matrix_convolution
 from hessmap.problem.geometry import ConvolutionGeometry
-from hessmap.problem.operations import matrix_convolution
 
 Kind = Literal["linear", "convolution", "embedding", "normalisation", "elementwise", "other"]
 

@@ -13,7 +13,8 @@ from hessmap.errors import InvalidInput, require, sentence
 from hessmap.linalg import is_answerable, reason_of
 from hessmap.losses import LabelledCall, Loss, ModelLoss, recognised_loss
 from hessmap.problem.data import Inputs, label_name, num_rows, take_rows
-from hessmap.problem.model import Forward, main_output, named_output
+from hessmap.problem.evaluation import main_output, named_output
+from hessmap.problem.model import Forward
 
 _BATCH = 256  # samples at a time of a data set that comes without a loader
 _SAME = 1e-4  # relative, of losses that may be taken in float32

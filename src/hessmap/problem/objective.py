@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from hessmap.errors import InvalidInput, require, sentence, short_text
+from hessmap.linalg import iterate_seeded, preserved_random_state
 from hessmap.losses import AnyLoss, Loss, as_loss, is_torch_function
 from hessmap.problem.data import WholeBatch, batch_pair, move_to, num_rows, take_rows, with_tensors
-from hessmap.problem.model import Forward, FrozenModel, call_arguments, main_output, named_output, private_copy
-from hessmap.problem.random_state import iterate_seeded, preserved_random_state
+from hessmap.problem.evaluation import FrozenModel, call_arguments, main_output, named_output
+from hessmap.problem.model import Forward, private_copy
 from hessmap.problem.samples import ObjectiveBatches, prepared_targets
 
 Objective = Callable[[nn.Module, Any], Tensor]  # (model, batch) -> a scalar, or one value per sample

@@ -21,15 +21,8 @@ from hessmap.problem.autograd import samples_at_once
 from hessmap.problem.checks import look_at_batches, validated_model
 from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
-from hessmap.problem.model import (
-    Forward,
-    FrozenModel,
-    Modes,
-    checked_device,
-    frozen_model,
-    is_small_for_its_device,
-    num_trainable,
-)
+from hessmap.problem.evaluation import FrozenModel, frozen_model
+from hessmap.problem.model import Forward, Modes, checked_device, is_small_for_its_device, num_trainable
 from hessmap.problem.model_loss import labelled_data
 from hessmap.problem.objective import (
     BatchWeights,

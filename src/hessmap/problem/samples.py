@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hessmap.errors import HessmapError, InvalidInput, NotReproducible, require, sentence
-from hessmap.linalg import available_bytes, require_memory
+from hessmap.linalg import available_bytes, iterate_seeded, require_memory
 from hessmap.losses import Loss
 from hessmap.problem.data import (
     Inputs,
@@ -39,8 +39,7 @@ from hessmap.problem.data import (
     tensors_with_paths,
     with_tensors,
 )
-from hessmap.problem.model import FrozenModel
-from hessmap.problem.random_state import iterate_seeded
+from hessmap.problem.evaluation import FrozenModel
 from hessmap.records import data_hash
 
 _FIRST = 16  # samples that are kept for checks, also of streamed data

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from hessmap.problem.data import Inputs, num_rows, take_rows, tensors_with_paths
+from hessmap.problem.evaluation import OperationReader, tensors_among
 from hessmap.problem.layer_calls import LayerCall, LayerUse, ParameterPart, Recording, SampleAxis, layer_call
-from hessmap.problem.operations import OperationReader, tensors_among
 
 if TYPE_CHECKING:
     from hessmap.problem.problem import Problem

@@ -1,22 +1,44 @@
-"""The operations of a forward pass: a torch-function mode that reads them, and one that rewrites some of them.
+"""One evaluation of the model: called with tensors in place of its parameters, its operations read or rewritten.
 
-Rewritten are operations whose kernels have no second derivative or a wrong one, and where ``fast`` is asked for those
-that torch differentiates slowly: float64 convolutions as matrix products, frozen batch norms by their formula. A mode
-is active during one evaluation alone: no setting of the process changes.
+``FrozenModel`` calls the private copy of the user's model; an error of torch about shapes or types is explained, one of
+the user's own code passes with a note. Two torch-function modes are active during one evaluation alone, so that no
+setting of the process changes: ``OperationReader`` passes every operation to a function, ``OperationRewriter`` replaces
+operations whose kernels have no second derivative or a wrong one, and where ``fast`` is asked for those that torch
+differentiates slowly: float64 convolutions as matrix products, frozen batch norms by their formula.
 """
 
 from __future__ import annotations
 
+import dis
 import math
-from collections.abc import Callable, Iterator
-from types import FunctionType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import FunctionType, TracebackType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
+from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
+
+from hessmap.errors import HessmapError, InvalidInput, require, sentence
+from hessmap.linalg import Layout, full_precision, is_out_of_memory
+from hessmap.problem.data import Inputs, map_tensors, num_rows, tensors_with_paths
+from hessmap.problem.model import (
+    Forward,
+    Modes,
+    checked_device,
+    chosen_format,
+    chosen_parameters,
+    innermost,
+    is_raised_in_torch,
+    private_copy,
+    refuse_shards,
+    refuse_what_cannot_be_copied,
+)
 
 Operation = Callable[..., Any]
 Read = Callable[[Operation, tuple[Any, ...], dict[str, Any]], Any]
@@ -79,6 +101,242 @@ class OperationRewriter(TorchFunctionMode):
         if self.fast and func in FASTER:
             return FASTER[func](*args, **kwargs)
         return REWRITTEN.get(func, func)(*args, **kwargs)
+
+
+class _CalledBy(nn.Module):
+    """A model behind a user's way to call it."""
+
+    def __init__(self, model: nn.Module, forward: Forward) -> None:
+        super().__init__()
+        self.model = model
+        self.call = forward
+
+    def forward(self, inputs: Inputs) -> Any:
+        return self.call(self.model, inputs)
+
+
+def call_arguments(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a model is called unless the user says: a dictionary by keywords, a tuple or list by position."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    return (tuple(inputs), {}) if isinstance(inputs, tuple | list) else ((inputs,), {})
+
+
+def named_output(outputs: Any, name: str) -> Tensor | None:
+    """The tensor of that name among the outputs of a model: an entry of a dictionary, or a field of an object."""
+    found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+    return found if isinstance(found, Tensor) else None
+
+
+def main_output(outputs: Any) -> tuple[Tensor, str | None]:
+    """The tensor among what a model returned, and a note where something was left aside."""
+    if isinstance(outputs, Tensor):
+        return outputs, None
+    if (logits := named_output(outputs, "logits")) is not None:
+        return logits, "of the model's outputs 'logits' was taken"
+    if isinstance(outputs, Mapping):
+        outputs = tuple(outputs.values())
+    if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):
+        return outputs[0], None if len(outputs) == 1 else "of the model's outputs the first was taken"
+    got = f"it returned a {type(outputs).__name__}"
+    remedy = "Say which one is meant with forward=lambda model, inputs: model(...).something"
+    raise InvalidInput(sentence("the model must return a tensor", got, remedy))
+
+
+@dataclass(frozen=True, eq=False)
+class FrozenModel:
+    """``named`` are the parameters that are differentiated, ``fixed`` all others; ``forward`` is the user's way to call
+    the model. ``narrowest`` is a narrower number format in which it computes some of its values, if there is one;
+    ``seen`` collects what evaluations find worth a note. An objective may differentiate while it is evaluated, in
+    all ``trainable`` parameters."""
+
+    model: nn.Module
+    named: dict[str, Tensor]
+    fixed: dict[str, Tensor]
+    dtype: torch.dtype
+    device: torch.device
+    forward: Forward | None
+    num_left_out: int
+    copy_notes: tuple[str, ...]
+    format_notes: tuple[str, ...]
+    narrowest: torch.dtype | None = None
+    is_objective: bool = False
+    modes: Modes = field(default_factory=Modes)
+    trainable: frozenset[str] = frozenset()
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(tuple((name, tuple(value.shape)) for name, value in self.named.items()))
+
+    @property
+    def selection_notes(self) -> tuple[str, ...]:
+        """Which parameters are not differentiated."""
+        num_frozen = len(self.fixed) - self.num_left_out
+        return (
+            *([f"{num_frozen} frozen parameters were left out"] if num_frozen else []),
+            *([f"{self.num_left_out} trainable parameters were left out, as asked"] if self.num_left_out else []),
+        )
+
+    def outputs(self, named: dict[str, Tensor], inputs: Inputs, fast: bool = False) -> Tensor:
+        """The model's outputs with these parameters in place of its own: one a sample, in their own shape."""
+        outputs, note = main_output(self.returned(inputs, self.forward, named, fast))
+        if note:
+            self.seen.add(note)
+        if outputs.dtype != self.dtype:
+            names = [str(dtype).removeprefix("torch.") for dtype in (self.dtype, outputs.dtype)]
+            remedy = "Remove casts (.float(), autocast) from its forward pass, or choose another dtype"
+            must, got = f"the model must compute in {names[0]}", f"the outputs of its {names[0]} copy are {names[1]}"
+            raise InvalidInput(sentence(must, got, remedy))
+        count = num_rows(inputs)
+        outputs = outputs.reshape(1) if outputs.ndim == 0 and count == 1 else outputs
+        must, got = "the model must return one row of outputs per sample", f"they have shape {tuple(outputs.shape)}"
+        require(outputs.ndim > 0 and len(outputs) == count, must, f"{count} samples were given and {got}")
+        return outputs
+
+    def returned(
+        self,
+        inputs: Inputs,
+        forward: Forward | None,
+        named: dict[str, Tensor] | None = None,
+        fast: bool = False,
+    ) -> Any:
+        """Whatever the model returns, called by ``forward``.
+
+        The parameters of an objective have gradients: it may take derivatives in them.
+        """
+        tensors = (self.named if named is None else named) | self.fixed
+        has_graph = torch.is_grad_enabled() and any(value.requires_grad for value in tensors.values())
+        if self.is_objective:
+            tensors = {
+                name: value if value.requires_grad or name not in self.trainable else value.detach().requires_grad_()
+                for name, value in tensors.items()
+            }
+        # Fresh buffers and inputs for every call: a model that counts, averages or works in place writes into them.
+        tensors = {name: value.clone() for name, value in self.model.named_buffers()} | tensors
+        given = map_tensors(torch.clone, inputs)
+        may_differentiate = torch.is_grad_enabled() or self.is_objective
+        rewritten, graph = OperationRewriter(self.seen, fast), torch.set_grad_enabled(may_differentiate)
+        with noting_forward(inputs), full_precision(self.device), rewritten, graph:
+            if forward is None:
+                found = functional_call(self.model, tensors, *call_arguments(given))
+            else:
+                renamed = {f"model.{name}": value for name, value in tensors.items()}
+                found = functional_call(_CalledBy(self.model, forward), renamed, (given,))
+        keeps_graph = has_graph or not self.is_objective or not isinstance(found, Tensor)
+        return found if keeps_graph else found.detach()
+
+    def in_format(self, dtype: torch.dtype) -> FrozenModel:
+        """The same parameters of a copy in another number format."""
+        model, notes = private_copy(self.model, dtype, self.device, self.modes)
+        values = {name: value.detach() for name, value in model.named_parameters()}
+        named, fixed = ({name: values[name] for name in chosen} for chosen in (self.named, self.fixed))
+        return replace(self, model=model, named=named, fixed=fixed, dtype=dtype, copy_notes=notes, seen=set())
+
+
+def frozen_model(
+    model: nn.Module,
+    parameters: str | Sequence[str] | None,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+    forward: Forward | None,
+    *,
+    is_objective: bool = False,
+    modes: Modes | None = None,
+) -> FrozenModel:
+    """A copy of the model, restricted to some parameters; it chooses the number format and the device if these are
+    None."""
+    require(isinstance(model, nn.Module), "model must be a torch.nn.Module", f"got {type(model).__name__}")
+    require(forward is None or callable(forward), "forward must be a function (model, inputs)", f"got {forward!r}")
+    model = model.module if isinstance(model, nn.parallel.DistributedDataParallel) else model
+    refuse_shards(model)
+    modes = modes or Modes()
+    refuse_what_cannot_be_copied(model, modes.may_be_random)
+    chosen_device = checked_device(model, device)
+    chosen_dtype, format_notes = chosen_format(model, dtype, chosen_device)
+    with torch.no_grad():
+        copied, notes = private_copy(model, chosen_dtype, chosen_device, modes)
+    trainable = frozenset(name for name, value in copied.named_parameters() if value.requires_grad)
+    named, fixed, num_left_out = chosen_parameters(copied, parameters)
+    return FrozenModel(
+        copied,
+        named,
+        fixed,
+        chosen_dtype,
+        chosen_device,
+        forward,
+        num_left_out,
+        notes,
+        format_notes,
+        is_objective=is_objective,
+        modes=modes,
+        trainable=trainable,
+    )
+
+
+_MISMATCHES = ("shape", "size", "dtype", "xpected")  # words of torch's refusals of a tensor
+
+
+@contextmanager
+def fitting_inputs(inputs: Inputs) -> Iterator[None]:
+    """Context in which an error of torch about the shape or type of a tensor is raised as ``InvalidInput``.
+
+    Args:
+        inputs: Inputs of the model, whose shapes the error states.
+
+    Returns:
+        A context manager; all other errors pass.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_mismatch(error):
+            raise
+        got = f"inputs of shape {described(inputs)} gave: {error}"
+        raise InvalidInput(sentence("the inputs must fit the model", got)) from error
+
+
+@contextmanager
+def noting_forward(inputs: Inputs) -> Iterator[None]:
+    """Context in which an exception of the user's model gets a note that states where it was raised.
+
+    Args:
+        inputs: Inputs of the model, whose shapes the note states.
+
+    Returns:
+        A context manager.
+    """
+    try:
+        yield
+    except HessmapError:
+        raise
+    except Exception as error:
+        error.add_note(f"raised in the forward pass of the model, on inputs of shape {described(inputs)}")
+        raise
+
+
+def described(inputs: Inputs) -> str:
+    """Shapes and types of all tensors."""
+    return ", ".join(
+        f"{tuple(tensor.shape)} and type {str(tensor.dtype).removeprefix('torch.')}"
+        for _, tensor in tensors_with_paths(inputs)
+    )
+
+
+def _is_mismatch(error: Exception) -> bool:
+    """A sentence of torch on shapes and types, from its Python code or from an operation, whose C++ has no frame."""
+    last = innermost(error)
+    if last is None or is_out_of_memory(error) or not any(word in str(error) for word in _MISMATCHES):
+        return False
+    if is_raised_in_torch(error):
+        return type(error) in (RuntimeError, ValueError, TypeError, IndexError)
+    return type(error) is RuntimeError and not _is_raise_statement(last)
+
+
+def _is_raise_statement(last: TracebackType) -> bool:
+    """Whether Python code raised it there; else a function did that was called there and has no Python code."""
+    code = last.tb_frame.f_code.co_code
+    return last.tb_lasti < 0 or dis.opname[code[last.tb_lasti]] in ("RAISE_VARARGS", "RERAISE")
 
 
 # Convolutions as matrix products, differentiable any number of times: of float64 images on CPUs.
