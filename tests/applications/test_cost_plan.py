@@ -22,7 +22,7 @@ def problem() -> hm.Problem:
 def test_a_plan_has_the_vectors_of_the_method(problem: hm.Problem) -> None:
     plan = hm.cost_plan(problem, "sharpness", method="three_term")
     assert plan.num_vectors == 3 + 1  # two vectors and an image, and the gradients that the image is concatenated from
-    assert plan.num_bytes == 5 * 8 * problem.num_parameters
+    assert plan.num_bytes == 4 * 8 * problem.num_parameters
     with_vector = hm.cost_plan(problem, "sharpness", method="three_term", eigenvector=True)
     assert with_vector.num_vectors == 4 + 1
     assert plan.seconds_per_product is not None

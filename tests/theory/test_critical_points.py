@@ -71,7 +71,7 @@ def test_ranks_equal_the_exact_ranks_where_the_gradient_is_exactly_zero(case):
     ("widths", "input_rank", "residual_rank", "message"),
     [
         ((3, 4), 3, 1, r"narrower than input rank and outputs; widths \(3, 4\) have no hidden layer"),
-        ((3, 3, 5), 3, 1, r"the narrowest hidden layer has 3 units, the target map rank 3"),
+        ((3, 3, 5), 3, 1, r"the narrowest hidden layer has 3 units, the target map has rank 3"),
         ((3, 1, 5), 3, 3, r"residual_rank must be at most 2, the rank that the bottleneck leaves unfitted; got 3"),
         ((3, 1, 5), 3, 0, r"residual_rank must be at least 1; got 0\. Use linear\.loss_rank"),
     ],

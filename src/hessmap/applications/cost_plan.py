@@ -44,7 +44,7 @@ def cost_plan(
         InvalidInput: If the measurement or an argument is unknown.
 
     Notes:
-        Bytes count the vectors of the measurement and the two copies of a vector that a product of a network holds.
+        Bytes count the vectors of the measurement and the gradients that a product of a network concatenates.
         The number of products of eigenpairs is the median of measured networks to 1e-8; single networks took between
         0.6 and 1.6 times as many.
 
