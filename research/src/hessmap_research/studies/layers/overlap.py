@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +14,7 @@ from hessmap_research.runner.claims import Answer, Claim, claim_id
 from hessmap_research.runner.row import Row
 from hessmap_research.runner.study import Case, Study, grid
 from hessmap_research.runner.view import INDEX, Column, Lines, Mark, Series, View
-from hessmap_research.studies.layers.layer_cases import ON_ALL_IMAGES
+from hessmap_research.studies.layers.layer_cases import ON_ALL_IMAGES, OWN_RECIPE
 
 if TYPE_CHECKING:
     from hessmap.problem.problem import Problem
@@ -155,7 +155,7 @@ def _output_layer(rows: Sequence[Row]) -> Iterator[Claim]:
 
 
 def _output_dimension(rows: Sequence[Row]) -> Iterator[Claim]:
-    """The paper's own claim for LeNet5."""
+    """The paper's own claims for LeNet5: of hidden layers, and Figure 22 of the output layer."""
     for data in ("mnist", "cifar10"):
         for layer in ("conv2", "fc1"):
             chosen = _chosen(rows, data=data, network="LeNet5", layer=layer, compared="seeds")
@@ -163,15 +163,22 @@ def _output_dimension(rows: Sequence[Row]) -> Iterator[Claim]:
             small = [row for row in chosen if "size" not in row]
             yield _of_long_curves(claim_id("lenet-at-outputs", data, layer), claim, small, _is_at_outputs)
     for row in rows:
-        if "size" in row:  # one pair, and Hessians on some of the images: what is not found there decides nothing
-            where = f"{row['layer']} of LeNet5 on all images of {row['data']}"
+        if "size" not in row:
+            continue
+        where = f"{row['layer']} of LeNet5 on all images of {row['data']}"
+        name: tuple[Any, ...] = ("lenet-all-images", row["data"], row["layer"])
+        if row["size"] == "published":
+            where += f", {row['epochs']} epochs of the paper's recipe"
+            name = ("lenet-own-recipe", row["epochs"], row["layer"])
+        on = f"Hessians on {row['num_measured']:,}"
+        if row["layer"] == _OUTPUT:
+            flat = _part(row, 2, 9)
+            claim = f"As in Figure 22, {where}: flat from k = 2 to 9 (smallest above 0.75 of the largest)"
+            detail = f"{flat.min():.3f} to {flat.max():.3f}; (t.t')^2 {row['input_overlap']:.3f}; {on}"
+            yield Claim(claim_id(*name), claim, bool(flat.min() > 0.75 * flat.max()) or None, detail)
+        else:  # one pair, and Hessians on some of the images: what is not found there decides nothing
             claim = f"As in the paper, {where}: two models peak within a quarter of m"
-            yield Claim(
-                claim_id("lenet-all-images", row["data"], row["layer"]),
-                claim,
-                _is_at_outputs(row) or None,
-                f"{_peak(row)}; Hessians on {row['num_measured']:,}",
-            )
+            yield Claim(claim_id(*name), claim, _is_at_outputs(row) or None, f"{_peak(row)}; {on}")
 
 
 def _hypothesis(rows: Sequence[Row]) -> Iterator[Claim]:
@@ -235,6 +242,10 @@ _FAR = 400
 _LONG = grid(network=["F-200^2"], labels=["true"], layer=["fc1", "fc2"], count=[_FAR], compared=["seeds"], pair=_PAIRS)
 # How far the curves of LeNet5 on all images go, layer by layer.
 _COUNTS = {"conv1": 24, "conv2": 64, "fc1": 240}
+_OUTPUT = "fc3"
+# The same pair by the paper's own recipe, on the way and at the end, with the output layer of Figure 22.
+_OWN_EPOCHS = (100, 300)
+_OWN_COUNTS = {**_COUNTS, _OUTPUT: 60}
 
 
 def cases(data: str) -> tuple[Case, ...]:
@@ -259,7 +270,13 @@ def cases(data: str) -> tuple[Case, ...]:
         {**_LENET, **ON_ALL_IMAGES[data], "layer": layer, "count": count, "compared": "seeds", "pair": (0, 1)}
         for layer, count in (_COUNTS.items() if data in ON_ALL_IMAGES else ())
     ]
-    return (*few, *more, *(_LONG if data == "digits" else ()), *trained)
+    own = [
+        {**training, **OWN_RECIPE, "epochs": epochs, "layer": layer, "count": count}
+        for training in trained[:1]
+        for epochs in (_OWN_EPOCHS if data == "cifar10" else ())
+        for layer, count in _OWN_COUNTS.items()
+    ]
+    return (*few, *more, *(_LONG if data == "digits" else ()), *trained, *own)
 
 
 class _LayerOfModel(NamedTuple):
@@ -343,11 +360,19 @@ def _layer_of_model(problem: Problem, case: Case) -> _LayerOfModel:
 
 
 def _figure(
-    data: str, network: str, labels: str, layer: str, compared: str = "seeds", count: int | None = None
+    data: str,
+    network: str,
+    labels: str,
+    layer: str,
+    compared: str = "seeds",
+    count: int | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> Lines:
-    which = {} if count is None else {"count": count}
+    """``training``: the size and epochs of a training on all images."""
+    which = ({} if count is None else {"count": count}) | {"size": None} | dict(training or {})
     named = f"{layer} of {network}, {data}" + (", random labels" if labels == "random" else "")
-    named += ", all images" if count in _COUNTS.values() else ""
+    named += ", all images" if training else ""
+    named += f", {which['epochs']} epochs of the paper's recipe" if which["size"] == "published" else ""
     return Lines(
         title=named + ("" if compared == "seeds" else f", {compared}") + (f", to {count}" if count == _FAR else ""),
         where={"data": data, "network": network, "labels": labels, "layer": layer, "compared": compared, **which},
@@ -371,9 +396,14 @@ _FIGURES = (
     _figure("digits", "F-200^2", "true", "fc1", count=_FAR),
     _figure("mnist", "F-200^2", "true", "fc3"),
     *(
-        _figure(data, "LeNet5", "true", layer, count=count)
+        _figure(data, "LeNet5", "true", layer, count=count, training={"size": "long"})
         for data in ("cifar10", "mnist")
         for layer, count in _COUNTS.items()
+    ),
+    *(
+        _figure("cifar10", "LeNet5", "true", layer, count=count, training={"size": "published", "epochs": epochs})
+        for epochs in _OWN_EPOCHS
+        for layer, count in _OWN_COUNTS.items()
     ),
     _figure("cifar10", "LeNet5", "true", "conv2", count=60),
     _figure("mnist", "LeNet5", "true", "conv2", count=60),
@@ -418,7 +448,8 @@ STUDY = Study(
             "labels",
             "layer",
             "compared",
-            Column("size", "images", said={"long": "all"}),
+            Column("size", "images", said={"long": "all", "published": "all, paper's recipe"}),
+            "epochs",
             Column("num_outputs", "m"),
             Column("count", "to k"),
             Column("num_live", "live"),
@@ -429,7 +460,7 @@ STUDY = Study(
             Column("at_twice", "at 2m", ".3f"),
             Column("input_overlap", "(t.t')^2", ".3f"),
         ),
-        group_by=("data", "network", "labels", "layer", "compared", "size", "count"),
+        group_by=("data", "network", "labels", "layer", "compared", "size", "epochs", "count"),
     ),
     answered=Answer(
         "It depends on width and data: the narrow F-16 agrees most between k* - 2 and its live units + 1, by"

@@ -157,7 +157,8 @@ def trained_layers(network: str, data: str, *, seed: int = 0, recipe: Recipe | N
     if how.drop_rate_after is not None:
         options["drop_rate_after"] = how.drop_rate_after
     architecture = ZooNetwork(network, IMAGE_SHAPES[data])
-    model, run = trained_network(architecture, samples, seed=seed, init=how.init, **options)
+    every = 1 if how.keep_state else 10  # epochs of these take ten seconds and more: a killed training loses one
+    model, run = trained_network(architecture, samples, seed=seed, init=how.init, checkpoint_every=every, **options)
     return TrainedLayers(_problem(model, samples, how), run)
 
 
