@@ -135,7 +135,7 @@ def draw(results: dict[str, Any], data: str) -> Path:
         if result["name"] == "sgd":
             low, high = value - 2 * error, value + 2 * error
             axes.fill_between(steps, low, high, color=SERIES_COLOURS[0], alpha=0.2, linewidth=0)
-        axes.plot(steps, threshold, "--", color=INK, linewidth=1.2, label=f"threshold {line} = {threshold[-1]:.6g}")
+        axes.plot(steps, threshold, "--", color=INK, linewidth=1.2, label=f"threshold {line} = {threshold[-1]:.4g}")
         axes.set_ylim(0, 1.7 * threshold.max())
         axes.set_xlabel("step", fontsize=9, color=INK)
         other = axes.twinx()

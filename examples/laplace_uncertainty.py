@@ -41,6 +41,8 @@ for axes, kind in zip(figure.subplots(1, 3, sharey=True), ("full", "kfac", "diag
     axes.fill_between(grid[:, 0], found.mean[:, 0] - width, found.mean[:, 0] + width, alpha=0.25)
     axes.plot(grid[:, 0], found.mean[:, 0])
     axes.plot(x[:, 0], y[:, 0], ".", color="black", markersize=3)
-    axes.set(title={"full": "exact Gauss-Newton", "kfac": "K-FAC", "diagonal": "diagonal"}[kind], ylim=(-3, 3))
+    title = {"full": "exact Gauss-Newton", "kfac": "K-FAC", "diagonal": "diagonal"}[kind]
+    axes.set(title=title, ylim=(-3, 3), xlabel="x")
+figure.axes[0].set_ylabel("prediction, two standard deviations")
 Path("hessmap-runs").mkdir(exist_ok=True)
 figure.savefig("hessmap-runs/laplace.png", dpi=150)

@@ -28,9 +28,9 @@ WIDTHS = (11, 65, 275, 960, 3115)
 SAMPLES = (100, 1000, 10_000, 50_000)
 WAYS = ("fresh", "kept", "traced")
 SHOWN_WAYS = {
-    "fresh": "fresh: a new operator linearises the pass, samples are made at every pass",
-    "kept": "kept: one more product of an operator on held samples",
-    "traced": "traced: as kept, its products traced and compiled",
+    "fresh": "new: set-up of a new operator and one product, data read again",
+    "kept": "kept: one more product, data and linearised pass in memory",
+    "traced": "compiled: as kept, products traced and compiled",
 }
 ROUNDS = {"fresh": 2, "kept": 8, "traced": 8}
 MIDDLE_WIDTH, FEW_SAMPLES, BATCH = 200, 256, 100

@@ -387,11 +387,11 @@ def representations_figure(view: BottleneckView, count: int = 10) -> Figure:
     values.set_yscale("log")
     values.set_ylim(1e-4, 1.5)
     values.axhline(view.relative_tolerance, color=FAINT, linestyle="--", linewidth=1.0)
-    dress(values, f"representations{_narrowest(view.bottlenecks)}")
+    dress(values, f"singular values of the outputs{_narrowest(view.bottlenecks)}")
     impacts = [np.nan if layer.nonlinearity is None else layer.nonlinearity for layer in view.layers]
     impact.plot(depths, impacts, "o-", color=BAR_COLOURS[1], linewidth=1.4, markersize=4)
     impact.set_ylim(0, 1.1 * max(np.nanmax([*impacts, 0.0]), 0.05))
-    dress(impact, r"$\|\tilde{Z} - \sigma(\tilde{Z})\|\;/\;\|\tilde{Z}\|$")
+    dress(impact, "relative change by the activation")
     _draw_curves(weights, [layer.weight_singular_values for layer in view.layers], count)
     dress(weights, "singular values of the weights")
     for axes in (values, impact, weights):
