@@ -153,7 +153,7 @@ def test_rounding_above_the_tolerance_sends_the_iteration_to_float64(
     """Without the first look at both products, the last one still tells."""
     matrix = rotated(APART)
     noise = np.random.default_rng(0).standard_normal(matrix.shape) * 1e-4
-    monkeypatch.setattr("hessmap.measurement.mixed_precision._agree", lambda *_: True)
+    monkeypatch.setattr("hessmap.measurement.eigenpair_iteration._agree", lambda *_: True)
     found = top_eigenpairs(Wide(matrix, matrix + noise + noise.T), 6, tolerance=1e-4, precision=precision)
     assert found.converged
     assert (true_residuals(found, matrix) <= 1e-4 * found.norm).all()

@@ -16,7 +16,7 @@ import hessmap as hm
 from hessmap.errors import InvalidInput
 from hessmap.maps.comparison import track_summary
 from hessmap.maps.track import QUANTITIES, logged_values, tensorboard_log
-from hessmap.maps.track.subject import FEWEST, SMALL, chosen_data, passes_of_a_point
+from hessmap.maps.track.point import FEWEST, SMALL, chosen_data, passes_of_a_point
 from hessmap.records import CurvatureTrack
 from hessmap.records.store import Store, load_track
 from hessmap.views.plots import track_figure

@@ -4,7 +4,7 @@ One application is one file; each takes a Problem and any curvature operator, an
 """
 
 from hessmap.applications.compression import compression_plan, quantise, quantised_parameters
-from hessmap.applications.cost_plan import cost_plan
+from hessmap.applications.curvatures import cost_plan
 from hessmap.applications.influence import (
     DatamodellingScore,
     InfluenceScores,
@@ -23,8 +23,7 @@ from hessmap.applications.laplace import (
 from hessmap.applications.loss_plane import filter_normalised_directions, loss_plane
 from hessmap.applications.merging import EwcPenalty, ewc_penalty, merge
 from hessmap.applications.optimiser_step import PreconditionedHessian, Preconditioner
-from hessmap.applications.projection import curvature_projection
-from hessmap.applications.pruning import pruning_plan
+from hessmap.applications.pruning import curvature_projection, pruning_plan
 from hessmap.applications.step_report import STEP_QUANTITIES, StepName, step_report
 
 __all__ = [

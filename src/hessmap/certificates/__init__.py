@@ -11,10 +11,9 @@ pleases, can. Ask such a person for the code and the data, and certify yourself.
 from hessmap.certificates.bases import BASES
 from hessmap.certificates.certificate import Certificate
 from hessmap.certificates.certify import DATA_PRIOR_GRID, certify, certify_from_data
-from hessmap.certificates.example import NormalStart, Task, digits_example, split_digits
 from hessmap.certificates.fit import FitDiverged, FitMoment, FitSettings
 from hessmap.certificates.losses import bounded_loss
-from hessmap.certificates.samples import SampleSplit
+from hessmap.certificates.samples import NormalStart, SampleSplit, Task, digits_example, split_digits
 from hessmap.certificates.verification import Verification
 from hessmap.theory.pac_bayes import PriorGrid
 

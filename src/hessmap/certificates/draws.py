@@ -23,10 +23,17 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hessmap.certificates.drawable import SAMPLES_TOGETHER, OperationGuard, conversion_guard, require_drawable
 from hessmap.certificates.losses import BoundedLoss, ClassificationError
 from hessmap.certificates.model_copies import in_format, model_copy
-from hessmap.certificates.pairs import NotPlain, PairNetwork, proved_pairs
+from hessmap.certificates.pairs import (
+    SAMPLES_TOGETHER,
+    NotPlain,
+    OperationGuard,
+    PairNetwork,
+    conversion_guard,
+    proved_pairs,
+    require_drawable,
+)
 from hessmap.certificates.stochastic import StochasticNetwork
 from hessmap.datasets import Data
 from hessmap.theory.pac_bayes import held_out_bound, wagered_bound

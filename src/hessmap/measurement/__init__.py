@@ -1,17 +1,15 @@
 """Any operator or matrix in, a record out; never a network."""
 
-from hessmap.measurement.dense_spectrum import spectrum
+from hessmap.measurement.dense_spectrum import auto_spectrum, choose_method, spectrum
 from hessmap.measurement.density import density_estimate
 from hessmap.measurement.diagonal import diagonal_estimate
+from hessmap.measurement.eigenpair_iteration import verified_single
 from hessmap.measurement.eigenpair_plan import EigenpairPlan, basis_bytes, budget_of, default_block, eigenpairs_bytes
 from hessmap.measurement.eigenpairs import largest_ritz_value, planned_eigenpairs, sharpness, top_eigenpairs
 from hessmap.measurement.linear_systems import krylov_solve, solve
-from hessmap.measurement.method_choice import auto_spectrum, choose_method
-from hessmap.measurement.mixed_precision import verified_single
 from hessmap.measurement.operators_in import EPS, Floats, Matrix, float_array, reachable_tolerance, rounding_unit
 from hessmap.measurement.overlap import gradient_overlap, overlap_curve, subspace_overlap
-from hessmap.measurement.probe_plan import SKETCH, probe_plan
-from hessmap.measurement.probes import ProbedOperator, form_errors
+from hessmap.measurement.probes import SKETCH, ProbedOperator, form_errors, probe_plan
 from hessmap.measurement.rank import RELATIVE_TOLERANCE, numerical_rank
 from hessmap.measurement.spectral_sums import (
     effective_dimension,

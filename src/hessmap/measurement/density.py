@@ -16,8 +16,8 @@ from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, require, require_name
 from hessmap.linalg import ParallelLanczos, ScaledProduct, ShardedOperator, checked_budget
+from hessmap.measurement.eigenpair_iteration import PROBE_PRECISIONS, in_verified_single
 from hessmap.measurement.eigenpair_plan import budget_of
-from hessmap.measurement.mixed_precision import PROBE_PRECISIONS, in_verified_single
 from hessmap.measurement.operators_in import EPS, Floats, Matrix
 from hessmap.measurement.probes import CONFIDENCE, ProbedOperator, form_errors
 from hessmap.measurement.sharded import ShardedProbes

@@ -13,8 +13,18 @@ from hessmap.errors import require_name
 from hessmap.linalg import SymmetricOperator, frobenius_norm, to_host
 from hessmap.measurement.eigenpair_plan import budget_of
 from hessmap.measurement.operators_in import Matrix, is_low_precision
-from hessmap.measurement.probe_plan import SKETCH, ProbedQuantity, ProbePlan, probe_plan
-from hessmap.measurement.probes import BLOCK, PIECE, ErrorTarget, ProbedOperator, error_target, orthonormal_range
+from hessmap.measurement.probes import (
+    BLOCK,
+    PIECE,
+    SKETCH,
+    ErrorTarget,
+    ProbedOperator,
+    ProbedQuantity,
+    ProbePlan,
+    error_target,
+    orthonormal_range,
+    probe_plan,
+)
 from hessmap.progress import shown_work
 from hessmap.records import DiagonalEstimate
 

@@ -35,7 +35,16 @@ from hessmap.linalg import (
     readable_bytes,
     to_host,
 )
-from hessmap.measurement.eigenpair_iteration import LOOSE, EigenpairIteration, RitzPairs
+from hessmap.measurement.eigenpair_iteration import (
+    LOOSE,
+    Attempt,
+    EigenpairIteration,
+    Precision,
+    RitzPairs,
+    attempt,
+    chosen_precision,
+    with_rounding,
+)
 from hessmap.measurement.eigenpair_plan import (
     EigenpairMethod,
     EigenpairPlan,
@@ -45,7 +54,6 @@ from hessmap.measurement.eigenpair_plan import (
     eigenpair_plan,
 )
 from hessmap.measurement.few_vectors import FewVectorPairs, few_vector_pairs
-from hessmap.measurement.mixed_precision import Attempt, Precision, attempt, chosen_precision, with_rounding
 from hessmap.measurement.operators_in import (
     ASYMMETRY_TOLERANCE,
     Floats,

@@ -26,16 +26,17 @@ from hessmap.linalg import (
     widest_dtype,
 )
 from hessmap.measurement.diagonal import diagonal_by_products, exact_diagonal, planned_probes, rounding_errors
+from hessmap.measurement.eigenpair_iteration import PROBE_PRECISIONS, in_verified_single
 from hessmap.measurement.eigenpair_plan import budget_of
-from hessmap.measurement.mixed_precision import PROBE_PRECISIONS, in_verified_single
 from hessmap.measurement.operators_in import Matrix
-from hessmap.measurement.probe_plan import SKETCH, ProbePlan
 from hessmap.measurement.probes import (
     BLOCK,
     CONFIDENCE,
     PIECE,
+    SKETCH,
     ErrorTarget,
     ProbedOperator,
+    ProbePlan,
     column_products,
     error_target,
     form_error,

@@ -24,7 +24,7 @@ from hessmap.losses import Loss
 from hessmap.problem.data import Inputs, Pair, move_to, take_rows
 from hessmap.problem.evaluation import FrozenModel, Operation, OperationReader, fitting_inputs, tensors_among
 from hessmap.problem.model import private_copy
-from hessmap.problem.model_loss import read_model_loss
+from hessmap.problem.objective import read_model_loss
 from hessmap.problem.samples import prepared_targets
 
 if TYPE_CHECKING:

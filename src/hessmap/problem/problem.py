@@ -23,12 +23,12 @@ from hessmap.problem.data import Inputs
 from hessmap.problem.derivative_checks import twice_differentiable
 from hessmap.problem.evaluation import FrozenModel, frozen_model
 from hessmap.problem.model import Forward, Modes, checked_device, is_small_for_its_device, num_trainable
-from hessmap.problem.model_loss import labelled_data
 from hessmap.problem.objective import (
     BatchWeights,
     LossObjective,
     Objective,
     averaged_batches,
+    labelled_data,
     loss_objective,
     objective_forward,
     objective_name,

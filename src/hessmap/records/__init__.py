@@ -14,6 +14,27 @@ from hessmap.records.applications import (
     StepQuantity,
     StepReport,
 )
+from hessmap.records.curvature import (
+    DENSITY_WIDTH,
+    NUM_EIGENVALUES,
+    AutocorrelationMeasurement,
+    ClusterMeasurement,
+    CurvatureSpread,
+    DecouplingMeasurement,
+    DensityCurve,
+    KroneckerBlockError,
+    KroneckerError,
+    KroneckerFit,
+    MapWork,
+    OutlierMeasurement,
+    OverlapCurve,
+    OverlapSummary,
+    SymmetricLogScale,
+    WholeCurvature,
+    share_text,
+    smoothed_density,
+    smoothed_kernels,
+)
 from hessmap.records.files import atomic_write
 from hessmap.records.functions import (
     GRAM_ERROR,
@@ -37,17 +58,6 @@ from hessmap.records.functions import (
     SchattenMeasurement,
     SideKind,
     robust_rank,
-)
-from hessmap.records.layers import (
-    AutocorrelationMeasurement,
-    ClusterMeasurement,
-    DecouplingMeasurement,
-    KroneckerBlockError,
-    KroneckerError,
-    KroneckerFit,
-    OutlierMeasurement,
-    OverlapCurve,
-    OverlapSummary,
 )
 from hessmap.records.maps import (
     HESSIAN_SYMBOLS,
@@ -122,18 +132,6 @@ from hessmap.records.store import (
     track_summaries,
 )
 from hessmap.records.store.named_records import command_line
-from hessmap.records.whole_curvature import (
-    DENSITY_WIDTH,
-    NUM_EIGENVALUES,
-    CurvatureSpread,
-    DensityCurve,
-    MapWork,
-    SymmetricLogScale,
-    WholeCurvature,
-    share_text,
-    smoothed_density,
-    smoothed_kernels,
-)
 
 __all__ = [
     "DEFAULT_STORE",

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from hessmap.errors import unknown_name
 from hessmap.records.applications import StepReport
+from hessmap.records.curvature import CurvatureSpread, MapWork, WholeCurvature
 from hessmap.records.provenance import Provenance
 from hessmap.records.ranks import Part, RankCertificate, RankMeasurement, RankPrediction, RankValue
 from hessmap.records.record import Record, html_table
 from hessmap.records.spectra import EffectiveDimension, GradientOverlap, SpectralEstimate, Spectrum
-from hessmap.records.whole_curvature import CurvatureSpread, MapWork, WholeCurvature
 
 HESSIAN_SYMBOLS: dict[Part, str] = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 Floats = NDArray[np.float64]

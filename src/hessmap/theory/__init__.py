@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from hessmap.theory import attention, convolutional, fully_connected, locally_connected, residual
-from hessmap.theory.attention.prediction import self_attention_ranks
+from hessmap.theory.attention.heads import self_attention_ranks
 from hessmap.theory.convolutional.prediction import convolutional_ranks, image_convolutional_ranks
 from hessmap.theory.data_ranks import (
     LOSSES,

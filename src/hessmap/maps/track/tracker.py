@@ -42,16 +42,20 @@ from hessmap.losses import AnyLoss
 from hessmap.maps.track.point import (
     DEFAULT_QUANTITIES,
     Measured,
+    NumSamples,
     Quantity,
     StoredTrack,
+    Subject,
     TrackSettings,
+    chosen_data,
     measured_point,
     new_track,
+    passes_of_a_point,
+    require_same_data,
     store_path,
     stored_track,
     track_name,
 )
-from hessmap.maps.track.subject import NumSamples, Subject, chosen_data, passes_of_a_point, require_same_data
 from hessmap.problem import Forward, Objective
 from hessmap.records import CurvatureTrack, Part, StepQuantity, TrackPoint
 from hessmap.training import load_checkpoint

@@ -11,8 +11,15 @@ from hessmap.views.tables.applications import (
 )
 from hessmap.views.tables.comparison import comparison_view
 from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
-from hessmap.views.tables.map import layers_table, map_view, network_view, ranks_table, summary_view
-from hessmap.views.tables.prediction import data_view, prediction_view
+from hessmap.views.tables.map import (
+    data_view,
+    layers_table,
+    map_view,
+    network_view,
+    prediction_view,
+    ranks_table,
+    summary_view,
+)
 
 __all__ = [
     "certificate_view",
