@@ -172,6 +172,14 @@ def wider_students() -> Iterator[Count]:
     yield sum(int(row["num_agree"]) for row in rows), sum(int(row["num_cells"]) for row in rows)
 
 
+def as_many_as_hidden_units() -> Iterator[Count]:
+    """Teachers with as many large eigenvalues as hidden units: all of equal widths, and no others."""
+    rows = rows_of("teacher/erf-spectrum")
+    printed = sum(int(row["num_as_printed"]) for row in rows)
+    assert printed == sum(int(row["num_teachers"]) for row in rows if row["inputs"] == row["hidden"])
+    yield printed, sum(int(row["num_teachers"]) for row in rows)
+
+
 def tripoints() -> Iterator[Count]:
     rows = rows_of("function/tripoints")
     for shape, ridge, depth in dict.fromkeys((row["shape"], row["ridge"], row["num_layers"]) for row in rows):
@@ -255,6 +263,7 @@ RECOUNTED: dict[tuple[int, str], Callable[[], Iterator[Count]]] = {
     (3, "Remark 5"): underestimated,
     (3, "Figure 3 B, C"): denoised,
     (4, "Section 6: wider students"): wider_students,
+    (4, "Figure 5"): as_many_as_hidden_units,
     (3, "Proposition 1"): trained_functions,
     (3, "Section 1: the cost of linear maps"): linear_maps,
     (3, "Figure 1"): torch_scaled,
