@@ -2,6 +2,11 @@
 
 from hessmap.theory.teacher_student import two_layers as closed_forms
 from hessmap.theory.teacher_student.network import TeacherStudent
+from hessmap.theory.teacher_student.orthonormal import (
+    SpectralBlock,
+    orthonormal_quadratic_blocks,
+    orthonormal_quadratic_spectrum,
+)
 from hessmap.theory.teacher_student.quadrature import ActivationFunction
 from hessmap.theory.teacher_student.spectral_law import (
     LinearSpectrumLaw,
@@ -17,9 +22,12 @@ __all__ = [
     "LinearSpectrumLaw",
     "MarchenkoPastur",
     "OneTeacherLaw",
+    "SpectralBlock",
     "TeacherStudent",
     "Weights",
     "closed_forms",
     "exact_moments",
     "linear_eigenvalues",
+    "orthonormal_quadratic_blocks",
+    "orthonormal_quadratic_spectrum",
 ]
