@@ -88,7 +88,8 @@ test-portable: install
 test-versions: install
 	$(BIN)/python .ci/matrix.py versions $(ROWS)
 
-# Small faults of the source that no test notices; FAULTS="theory --count 20 --seconds 600" says where and how many.
+# Small faults of the library that no test notices, or only those of the explorer and the research (200, resumable);
+# FAULTS="theory --count 20 --seconds 600" says where and how many, FAULTS=--write stores the outcome.
 test-mutations: install
 	OMP_NUM_THREADS=1 $(BIN)/python .ci/mutations.py $(FAULTS)
 

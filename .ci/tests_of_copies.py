@@ -1,4 +1,4 @@
-"""Tests of a copy of the project, each run in a forked process that has what is slow to import already."""
+"""Tests of a copy of the project, run in a forked process that has what is slow to import already."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -18,9 +19,11 @@ from typing import Any
 import pytest
 
 PRELOADED = ("torch", "numpy", "scipy.linalg", "scipy.optimize", "scipy.stats", "flint")
+SLOW_TO_IMPORT = ("hessmap", "hessmap.maps", "hessmap.views.plots", "hessmap.cli.program")
 SOURCES = ("src", "explorer/src", "research/src")
+TIME_IS_UP = 75  # exit code
 WAIT = 20.0  # on a busy machine: seconds for one of the processor
-Measured = dict[str, Any]  # "lines": file -> line -> tests; "seconds": test -> seconds of the processor
+Measured = dict[str, Any]  # "blocks": test -> blocks; "seconds": test -> seconds of the processor; "red": tests
 
 
 class Watcher:
@@ -28,6 +31,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
+        self.red: list[str] = []
 
     def pytest_collection(self) -> None:
         from hypothesis import Phase, settings
@@ -42,46 +46,104 @@ class Watcher:
         self.seconds[item.nodeid] += sum(os.times()[:4]) - start
         return result
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and report.nodeid not in self.red:
+            self.red.append(report.nodeid)
 
-def run_in_copy(copy: Path, tests: Sequence[str], seconds: float, log: Path) -> int | None:
-    """pytest's exit code for these tests; None where they took more than so many seconds of the processor."""
+
+class BlockWatcher(Watcher):
+    """The blocks of each test as well: its own, and those of the fixtures that it shares."""
+
+    def __init__(self, hits: set[int]) -> None:
+        super().__init__()
+        self.hits = hits
+        self.blocks: dict[str, set[int]] = {}
+        self._of_fixtures: dict[int, set[int]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[Any]:
+        before = set(self.hits)
+        self.hits.clear()
+        try:
+            return (yield)
+        finally:
+            if fixturedef.scope != "function":
+                self._of_fixtures.setdefault(id(fixturedef), set()).update(self.hits)
+            self.hits |= before
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.hits.clear()
+        result = yield from super().pytest_runtest_protocol(item)
+        shared = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}).values()
+        own = [self._of_fixtures.get(id(one), set()) for definitions in shared for one in definitions]
+        self.blocks[item.nodeid] = self.hits.union(*own)
+        return result
+
+
+def run_in_copy(copy: Path, tests: Sequence[str], seconds: float, log: Path) -> tuple[int | None, str | None]:
+    """pytest's exit code for these tests up to the first that fails, and which that is; the code is None where they
+    took more than ``seconds`` of the processor."""
     for name in PRELOADED:
         importlib.import_module(name)
     sys.dont_write_bytecode = True  # that of a fault would outlive it
-    return _in_a_child(lambda: _run_tests(copy, tests, Watcher()), seconds, log)
+    with tempfile.TemporaryDirectory() as folder:
+        red = Path(folder) / "red"
+
+        def work() -> int:
+            watcher = Watcher()
+            code = _run_tests(copy, ["-x", *tests], watcher)
+            red.write_text("".join(watcher.red[:1]))
+            return code
+
+        code = _in_a_child(work, seconds, log)
+        return code, (red.read_text() or None) if red.exists() else None
 
 
-def measured_lines(copy: Path, sources: Sequence[str], tests: Sequence[str], log: Path) -> Measured:
-    """Which tests run which line of the sources, and their seconds. A red test ends it: nothing is learnt then."""
-    found, data_file, config = copy / "lines.json", copy / "lines.sqlite", copy / "lines.rc"
-    places = "\n ".join(str(copy / one) + ("" if one.endswith(".py") else "/*") for one in sources)
-    config.write_text(f"[run]\nbranch = false\ndata_file = {data_file}\ninclude =\n {places}\n")
+def measured_blocks(
+    copy: Path, units: Sequence[Sequence[str]], keep: Callable[[int, Measured], None], seconds: float, log: Path
+) -> bool:
+    """For every unit, some files of tests: which of its tests run which blocks of the marked sources, their seconds,
+    and those that are red. ``keep`` gets the place of a unit and what is found, in a process that has the sources.
+    False where that process ended with ``TIME_IS_UP``."""
 
     def work() -> int:
-        watcher = Watcher()
-        options = ["--cov", f"--cov-config={config}", "--cov-context=test", "--cov-report="]
-        code = _run_tests(copy, [*tests, *sources, *options], watcher)
-        found.write_text(json.dumps({"lines": _lines(data_file, copy), "seconds": dict(watcher.seconds)}))
-        return code
+        sys.path[:0] = [str(copy / folder) for folder in SOURCES]
+        for name in (*PRELOADED, *SLOW_TO_IMPORT):
+            importlib.import_module(name)
+        for place, unit in enumerate(units):
+            keep(place, _blocks_of_unit(copy, unit, seconds, log))
+        return 0
 
-    code = _in_a_child(work, 3600, log)
-    if code != 0:
-        raise SystemExit(f"{' '.join(tests)}: not green without any fault (exit code {code}, see {log})")
-    measured: Measured = json.loads(found.read_text())
-    return measured
+    code = _in_a_child(work, float("inf"), log)
+    if code not in (0, TIME_IS_UP):
+        raise SystemExit(f"the tests could not be measured (exit code {code}, see {log})")
+    return code == 0
 
 
-def _lines(data_file: Path, copy: Path) -> dict[str, dict[str, list[str]]]:
-    import coverage
+def _blocks_of_unit(copy: Path, unit: Sequence[str], seconds: float, log: Path) -> Measured:
+    found: Measured = {"blocks": {}, "seconds": {}, "red": []}
+    with tempfile.TemporaryDirectory() as folder:
+        stored = Path(folder) / "found"
 
-    data = coverage.CoverageData(str(data_file))
-    data.read()
-    lines = {}
-    for name in data.measured_files():
-        by_line = data.contexts_by_lineno(name).items()
-        tests = {str(line): sorted({one.split("|")[0] for one in contexts if one}) for line, contexts in by_line}
-        lines[str(Path(name).relative_to(copy))] = tests
-    return lines
+        def work() -> int:
+            os.environ |= {"HESSMAP_BLOCKS": folder, "HESSMAP_BLOCKS_OWNER": str(os.getpid())}
+            watcher = BlockWatcher(importlib.import_module("hessmap_blocks").hits)
+            code = _run_tests(copy, unit, watcher)
+            tests = {test: sorted(blocks) for test, blocks in watcher.blocks.items()}
+            stored.write_text(json.dumps({"blocks": tests, "seconds": dict(watcher.seconds), "red": watcher.red}))
+            return code
+
+        code = _in_a_child(work, seconds, log)
+        if code not in (0, 1, 5):  # green, red, none selected
+            print(f"{' '.join(unit)}: pytest ends with {code}: {log.read_text()[-300:]}", file=sys.__stderr__)
+        if stored.exists():
+            found = json.loads(stored.read_text())
+        for path in Path(folder).glob("*.json"):  # of processes that tests started
+            own = json.loads(path.read_text())
+            if own["test"] in found["blocks"]:
+                found["blocks"][own["test"]] = sorted({*found["blocks"][own["test"]], *own["blocks"]})
+    return {**found, "code": code}
 
 
 def _run_tests(copy: Path, arguments: Sequence[str], watcher: Watcher) -> int:
@@ -90,7 +152,7 @@ def _run_tests(copy: Path, arguments: Sequence[str], watcher: Watcher) -> int:
     sources = [str(copy / folder) for folder in SOURCES]
     sys.path[:0] = [*sources, str(copy)]
     os.environ["PYTHONPATH"] = os.pathsep.join(sources)
-    options = ["-q", "-x", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--no-header"]
+    options = ["-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "--no-header"]
     code = int(pytest.main([*options, *arguments], plugins=[watcher]))
     importlib.import_module("hessmap")
     for name in ("hessmap", "hessmap_explorer", "hessmap_research"):
@@ -118,7 +180,8 @@ def _in_a_child(work: Callable[[], int], seconds: float, log: Path) -> int | Non
 
 def _work_and_leave(work: Callable[[], int], seconds: float, log: Path) -> None:
     os.setsid()
-    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
+    if seconds != float("inf"):
+        resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
     code = 70
     with log.open("w") as output:
         os.dup2(output.fileno(), 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / ".ci"))
 import mutations  # noqa: E402
+from blocks import Blocks  # noqa: E402
 from mutants import mutants_of  # noqa: E402
 
 SOURCE = '''"""A docstring, 1 < 2."""
@@ -77,15 +79,69 @@ def test_every_fault_of_a_file_is_python_and_another_program(name: str) -> None:
     assert all(ast.dump(ast.parse(one.applied_to(source))) != tree for one in faults)
 
 
-@pytest.mark.parametrize("folder", mutations.TESTS)
-def test_every_folder_has_faults_and_the_tests_that_should_notice_them(folder: str) -> None:
-    assert len(mutations.sample(folder, seed=0)) >= 10
-    assert [one for one in mutations.TESTS[folder] if not (ROOT / one).exists()] == []
+@pytest.mark.parametrize("folder", mutations.FOLDERS)
+def test_every_folder_has_faults(folder: str) -> None:
+    assert len(mutations.sample([folder], seed=0)) >= 10
+
+
+def test_every_source_of_the_library_is_in_a_folder_of_the_table() -> None:
+    names = [str(path.relative_to(ROOT)) for path in (ROOT / mutations.LIBRARY).rglob("*.py")]
+    assert {mutations.folder_of(name) for name in names} == set(mutations.FOLDERS) - {mutations.RUNNER}
+
+
+BLOCKS = '''"""Text."""
+from __future__ import annotations
+LIMIT = 3
+
+
+def sign(x, hits):
+    """Text."""
+    if x < 0:
+        x = -x
+        hits.append("negative")
+    elif x > LIMIT:
+        return 2
+    try:
+        return 1 / x
+    except ZeroDivisionError:
+        return 0
+'''
+
+
+@pytest.mark.parametrize(
+    ("value", "lines"),
+    [
+        (-1, {8, 9, 10, 13, 14}),
+        (9, {8, 11, 12}),
+        (1, {8, 11, 13, 14}),
+        (0, {8, 11, 13, 14, 16}),
+    ],
+)
+def test_markers_tell_which_lines_run(monkeypatch: pytest.MonkeyPatch, value: int, lines: set[int]) -> None:
+    recorder = types.ModuleType("hessmap_blocks")
+    recorder.hits = set()
+    monkeypatch.setitem(sys.modules, "hessmap_blocks", recorder)
+    blocks, names = Blocks(BLOCKS, first=100), {}
+    exec(blocks.instrumented(), names)
+    at_import = set(recorder.hits)
+    assert at_import == blocks.at_import == {blocks.of_line[line] for line in (3, 6)}
+    recorder.hits.clear()
+    names["sign"](value, [])
+    found = {line for line, block in blocks.of_line.items() if block in recorder.hits}
+    assert {line for line in found if line > 7 and line != 15} == lines  # "except" belongs to the block of "try"
+
+
+def test_the_first_tests_of_a_fault_are_of_different_files() -> None:
+    marked = object.__new__(mutations.Marked)
+    marked.seconds = {"a::1": 0.1, "a::2": 0.2, "b::1": 5.0, "c::1": 0.3}
+    assert marked._in_turn(set(marked.seconds)) == ["a::1", "c::1", "b::1", "a::2"]
 
 
 def test_what_is_stored_is_about_folders_and_files_that_exist() -> None:
     stored = json.loads(mutations.OUTCOME.read_text())
-    assert set(stored["counts"]) == set(mutations.TESTS)
+    assert set(stored["counts"]) == set(mutations.FOLDERS)
+    assert sum(number for one in stored["counts"].values() for number in one.values()) == stored["tried"]
+    assert set(stored["breaches"]) <= set(stored["survivors"])
     assert [one for one in stored["survivors"] if not (ROOT / one.split(":")[0]).is_file()] == []
 
 
@@ -93,12 +149,10 @@ def test_what_is_stored_is_about_folders_and_files_that_exist() -> None:
     ("names", "folders"),
     [
         (["theory"], ["src/hessmap/theory"]),
-        (
-            ["curvature_map/dense.py", "runner"],
-            ["src/hessmap/maps/curvature_map/dense.py", "research/src/hessmap_research/runner"],
-        ),
+        (["cli", "runner"], ["src/hessmap/cli", "research/src/hessmap_research/runner"]),
         (["src/hessmap/exact/", "exact"], ["src/hessmap/exact"]),
-        ([], list(mutations.TESTS)),
+        (["hessmap"], ["src/hessmap"]),
+        ([], [one for one in mutations.FOLDERS if one != mutations.RUNNER]),
     ],
 )
 def test_folders_are_chosen_by_the_end_of_their_path(names: list[str], folders: list[str]) -> None:
