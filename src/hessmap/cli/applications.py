@@ -103,7 +103,7 @@ def step(
     if as_json:
         typer.echo(found.to_json(indent=2))
         return
-    from hessmap.views.tables.applications import step_view
+    from hessmap.views.tables import step_view
 
     console().print(step_view(found))
 
@@ -204,7 +204,7 @@ def plane(
     if as_json:
         typer.echo(found.to_json())
     else:
-        from hessmap.views.tables.applications import plane_view
+        from hessmap.views.tables import plane_view
 
         console().print(plane_view(found))
     if figure is not None:

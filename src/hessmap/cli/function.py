@@ -108,7 +108,7 @@ def function(
         found = {"function_rank": rank, "bottleneck_view": view, "representation_cost": cost}
         echo_json({name: record.to_dict() for name, record in found.items()})
     else:
-        from hessmap.views.tables.function import function_view
+        from hessmap.views.tables import function_view
 
         console().print(function_view(rank, view, cost))
     if figure is not None:

@@ -69,7 +69,7 @@ def list_maps(store: StorePath = STORE, as_json: AsJson = False) -> None:
     if as_json:
         echo_json([summary.to_dict() for summary in summaries])
         return
-    from hessmap.views.tables.map import stored_maps_view
+    from hessmap.views.tables import stored_maps_view
 
     console().print(stored_maps_view(summaries, store))
 
@@ -369,7 +369,7 @@ def list_tracks(store: StorePath = STORE, as_json: AsJson = False) -> None:
     if as_json:
         echo_json([summary.__dict__ for summary in summaries])
         return
-    from hessmap.views.tables.comparison import stored_tracks_view
+    from hessmap.views.tables import stored_tracks_view
 
     console().print(stored_tracks_view(summaries, store))
 
@@ -400,7 +400,7 @@ def show_track(
     if as_json:
         typer.echo(track.to_json(indent=2))
         return
-    from hessmap.views.tables.comparison import track_view
+    from hessmap.views.tables import track_view
 
     console().print(track_view(track))
 
@@ -451,7 +451,7 @@ def checkpoints(
         typer.echo(track.to_json(indent=2))
         return
     from hessmap.records import command_line
-    from hessmap.views.tables.comparison import track_view
+    from hessmap.views.tables import track_view
 
     console().print(track_view(track))
     show = command_line("tracks", "show", values=[track.name])

@@ -11,15 +11,13 @@ from hessmap.losses.base import Loss, VectorProduct, one_hot_targets
 from hessmap.losses.positions import over_positions
 
 
-class LogCosh(Loss):
-    """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones.
+class _OverOutputs(Loss):
+    """A sum over the outputs; integer labels are taken as one-hot.
 
     Args:
         class_axis: Axis that is summed over where a sample has outputs at several positions; positions are
             averaged. Defaults to the last one.
     """
-
-    name = "log_cosh"
 
     def __init__(self, class_axis: int | None = None) -> None:
         self.class_axis = class_axis
@@ -29,6 +27,17 @@ class LogCosh(Loss):
 
     def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
         return one_hot_targets(targets, output_dim)
+
+
+class LogCosh(_OverOutputs):
+    """sum_c log cosh(output_c - target_c): squared for small residuals, absolute for large ones.
+
+    Args:
+        class_axis: Axis that is summed over where a sample has outputs at several positions; positions are
+            averaged. Defaults to the last one.
+    """
+
+    name = "log_cosh"
 
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         # Not abs(): autograd takes its slope at 0 for 0, and would lose all curvature of a sample that is fitted.
@@ -56,7 +65,7 @@ class LogCosh(Loss):
         return 2 * decay / (1 + decay.square())
 
 
-class Squared(Loss):
+class Squared(_OverOutputs):
     """Half the squared distance, 1/2 ||output - target||^2; integer labels are taken as one-hot.
 
     Args:
@@ -66,15 +75,6 @@ class Squared(Loss):
 
     name = "squared"
     is_log_likelihood = True
-
-    def __init__(self, class_axis: int | None = None) -> None:
-        self.class_axis = class_axis
-
-    def for_output_shape(self, output_shape: tuple[int, ...], targets: Tensor) -> Loss:
-        return over_positions(self, output_shape, targets, self.class_axis)
-
-    def prepare(self, targets: Tensor, output_dim: int) -> Tensor:
-        return one_hot_targets(targets, output_dim)
 
     def value(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return 0.5 * (outputs - targets).square().sum(1)

@@ -16,7 +16,7 @@ from hessmap.maps.functions.function_rank import function_rank, input_jacobians
 from hessmap.measurement import numerical_rank
 from hessmap.records import CostBound, RankMeasurement, RepresentationCost
 from hessmap.theory import functions
-from hessmap.theory.functions.networks import as_layers, bounds_on_box
+from hessmap.theory.functions import as_layers, bounds_on_box
 
 Floats = NDArray[np.float64]
 _PASSING = (nn.Identity, nn.Flatten, nn.Dropout)

@@ -74,11 +74,10 @@ def attended_score_dimension(sizes: HeadSizes) -> int:
         sizes: Integers of the head and its data.
 
     Returns:
-        The dimension.
+        The dimension: the least of D, the staircase of x_t, and the skew part (one for each pair of tokens) with the
+        whole symmetric part.
 
     Example:
-        D; the staircase of x_t; and the skew part, a pair of tokens each, with the whole symmetric part.
-
         >>> attended_score_dimension(HeadSizes(5, 5, 2, num_samples=8, num_tokens=2))    # not 3 * 8
         23
     """

@@ -54,7 +54,17 @@ class Layer:
 
 
 def as_layers(layers: Sequence[tuple[ArrayLike, ArrayLike | None] | Layer]) -> list[Layer]:
-    """Pairs (weight, bias or None) as layers whose shapes fit."""
+    """Validate the layers of a network.
+
+    Args:
+        layers: Layers, or pairs of weight and bias (or None), from inputs to outputs.
+
+    Returns:
+        list[Layer]: Layers in float64 whose shapes fit.
+
+    Raises:
+        InvalidInput: If there is no layer, or one does not take what the one before it gives.
+    """
     made: list[Layer] = []
     for place, layer in enumerate(layers):
         weight, bias = (layer.weight, layer.bias) if isinstance(layer, Layer) else layer
@@ -88,12 +98,22 @@ def squared_norm(layers: Sequence[Layer]) -> float:
 def bounds_on_box(layers: Sequence[Layer], low: ArrayLike, high: ArrayLike) -> list[tuple[Floats, Floats]]:
     """Bounds on what leaves each layer, behind its ReLU, for all inputs between ``low`` and ``high``.
 
-    Interval arithmetic: never too narrow but by rounding.
+    Args:
+        layers: Layers of a ReLU network; the last one has no activation.
+        low: Smallest value of every input.
+        high: Largest value of every input.
 
-    >>> difference = Layer(np.array([[1.0, -1.0]]), np.zeros(1))
-    >>> [(lower, upper)] = bounds_on_box([difference], [0, 0], [2, 1])
-    >>> lower.tolist(), upper.tolist()
-    ([-1.0], [2.0])
+    Returns:
+        list: A pair of lower and upper bounds for each layer, by interval arithmetic: exact up to rounding or wider.
+
+    Raises:
+        InvalidInput: If ``low`` exceeds ``high`` anywhere.
+
+    Example:
+        >>> difference = Layer(np.array([[1.0, -1.0]]), np.zeros(1))
+        >>> [(lower, upper)] = bounds_on_box([difference], [0, 0], [2, 1])
+        >>> lower.tolist(), upper.tolist()
+        ([-1.0], [2.0])
     """
     lower, upper = np.asarray(low, dtype=np.float64), np.asarray(high, dtype=np.float64)
     require(bool((lower <= upper).all()), "a box must have low <= high", f"got {lower} and {upper}")

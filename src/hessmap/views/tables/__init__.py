@@ -9,7 +9,7 @@ from hessmap.views.tables.applications import (
     step_view,
     verification_view,
 )
-from hessmap.views.tables.comparison import comparison_view
+from hessmap.views.tables.comparison import comparison_view, stored_tracks_view, track_view
 from hessmap.views.tables.function import coefficient_view, estimate_view, function_verdict, function_view
 from hessmap.views.tables.map import (
     data_view,
@@ -18,6 +18,7 @@ from hessmap.views.tables.map import (
     network_view,
     prediction_view,
     ranks_table,
+    stored_maps_view,
     summary_view,
 )
 
@@ -39,6 +40,9 @@ __all__ = [
     "step_summary",
     "step_table",
     "step_view",
+    "stored_maps_view",
+    "stored_tracks_view",
     "summary_view",
+    "track_view",
     "verification_view",
 ]
