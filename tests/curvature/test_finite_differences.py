@@ -108,6 +108,44 @@ def test_kernels_without_second_derivative_have_a_sharpness_and_a_trace(name: st
     assert hm.density_estimate(hessian).size == problem.num_parameters
 
 
+class Attending(nn.Module):
+    """Causal attention by torch's own flash kernel, or by its formula."""
+
+    def __init__(self, has_kernel: bool) -> None:
+        super().__init__()
+        self.has_kernel = has_kernel
+        self.embed, self.parts, self.out = nn.Embedding(13, 16), nn.Linear(16, 48), nn.Linear(16, 13)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        states = self.embed(tokens)
+        query, key, value = (part.unflatten(-1, (2, 8)).transpose(1, 2) for part in self.parts(states).chunk(3, -1))
+        if self.has_kernel:
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+                mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        else:
+            later = torch.ones(tokens.shape[1], tokens.shape[1], dtype=torch.bool).triu(1)
+            scores = (query @ key.mT / 8**0.5).masked_fill(later, float("-inf"))
+            mixed = scores.softmax(-1) @ value
+        return self.out(states + mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_flash_kernel_of_torch_has_a_sharpness(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    fused, plain = Attending(True), Attending(False)
+    plain.load_state_dict(fused.state_dict())
+    tokens = torch.randint(13, (6, 9))
+    risk = nn.functional.cross_entropy(fused(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    (gradient,) = torch.autograd.grad(risk, fused.parts.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="derivative for aten::_scaled_dot_product_flash_attention"):
+        gradient.square().sum().backward()  # a real kernel, without a second derivative
+    given: Any = {"dtype": dtype, "products": "finite_difference"}
+    found = hm.sharpness(hm.loss_hessian(hm.Problem(fused, hm.next_token(), tokens, tokens, **given)))
+    exact = hm.sharpness(hm.loss_hessian(hm.Problem(plain, hm.next_token(), tokens, tokens, dtype=torch.float64)))
+    assert found.converged
+    assert found.value == pytest.approx(exact.value, rel=1e-8 if dtype == torch.float64 else 1e-4)
+
+
 def test_a_backward_that_hides_its_derivative_is_offered_differences() -> None:
     class Hidden(torch.autograd.Function):
         @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -240,6 +241,10 @@ VALUES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+# Whose every step is one product; those of a density are of two probes, which are cleared one by one.
+STEPS = ("top_eigenpairs", "sharpness", "sharpness by three terms", "trace_estimate", "hutch++", "diagonal_estimate")
+
+
 @pytest.mark.parametrize("lacks_float64", [False, True])
 @pytest.mark.parametrize("name", MEASUREMENTS)
 def test_vectors_stay_on_the_device(name: str, lacks_float64: bool, stand_in: Any, device: torch.device) -> None:
@@ -252,6 +257,8 @@ def test_vectors_stay_on_the_device(name: str, lacks_float64: bool, stand_in: An
         found = MEASUREMENTS[name](operator)
     rounding = 2e-3 if lacks_float64 else 1e-7
     np.testing.assert_allclose(value(found), expected, rtol=rounding, atol=rounding * np.abs(expected).max())
+    if name in STEPS:  # three a step (four without float64, if it is cleared), and those of start and results
+        assert (moved.syncs + moved.down) / found.num_products <= (4.5 if lacks_float64 else 3.5)
     moved_vectors = (moved.up_bytes + moved.down_bytes) / (dtype.itemsize * SIZE)
     assert moved_vectors / found.num_products < 0.5
 
@@ -263,6 +270,33 @@ def test_the_same_seed_draws_the_same_signs_everywhere(device: torch.device, sta
         there = sign_vectors(shape, torch.Generator().manual_seed(3), torch.float64, device)
     assert moved.up_bytes <= 1003 * 5 / 8 + 1
     assert torch.equal(host, there.cpu())
+
+
+def test_the_operators_of_a_problem_share_its_budget(stand_in: Any, device: torch.device) -> None:
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(8, 64), torch.nn.LayerNorm(64), torch.nn.GELU(), torch.nn.Linear(64, 4)
+    model, inputs = torch.nn.Sequential(*layers).to(device), torch.randn(1_500, 8)
+    budget = 2**24
+    gc.collect()
+    before = stand_in.live_bytes()
+    problem = hm.Problem(
+        model,
+        "cross_entropy",
+        inputs.to(device),
+        inputs[:, 0].long().abs().to(device),
+        device=device,
+        memory_budget=budget,
+    )
+    operators = [hm.loss_hessian(problem), hm.ggn(problem), hm.functional_hessian(problem), hm.fisher(problem)]
+    vector = torch.ones(problem.num_parameters, dtype=torch.float64, device=device)
+    expected = [operators[0] @ vector]
+    alone = stand_in.live_bytes() - before
+    with stand_in.counted() as used:
+        found = [operator @ vector for operator in operators]
+    assert alone > budget / 8  # four graphs would not fit half of the budget
+    assert used.peak_bytes - before <= 1.2 * budget
+    torch.testing.assert_close(operators[0] @ vector, expected[0], rtol=1e-12, atol=0.0)
+    assert torch.allclose(found[0], found[1] + found[2], rtol=1e-9, atol=1e-12)
 
 
 def test_a_budget_counts_the_memory_of_the_device(stand_in: Any, device: torch.device) -> None:

@@ -195,11 +195,18 @@ class BlockProducts:
         for linearised batches and the copies of a product."""
         problem = self.problem
         copies = _COPIES * problem.num_parameters * problem.parameters.element_size()
-        held = 0
-        if problem.products != "finite_difference":
-            num_samples = problem.num_samples if self.engine.keeps_batches else self.engine.batch_size
-            held = num_samples * bytes_per_sample(problem)
+        held = 0 if problem.products == "finite_difference" else self._held_bytes
         return max(problem.memory_budget - held - copies, problem.memory_budget // 2)
+
+    @property
+    def _held_bytes(self) -> int:
+        """Of the linearised batches that exist at once."""
+        num_samples = self.problem.num_samples if self.engine.keeps_batches else self.engine.batch_size
+        return num_samples * bytes_per_sample(self.problem)
+
+    def let_go(self) -> None:
+        """Do not keep linearised batches any more; the next product makes them again."""
+        self._kept = None
 
     def _batches(self) -> Iterator[RowProduct]:
         """The product of every batch, in one pass over the data; all of them are kept if they fit the budget."""
@@ -209,13 +216,17 @@ class BlockProducts:
             yield from kept
             return
         made: list[RowProduct] = []
+        problem.hold(self, self._held_bytes)
         for batch in problem.batches(engine.batch_size):
             closed_form = mlp_product(problem, engine.layers, batch, self.kind) if engine.layers else None
             product = closed_form or PRODUCTS[self.kind](BatchGraph(problem, batch, engine.vectorised))
             if engine.keeps_batches:
                 made.append(product)
             yield product
-        self._kept = made if engine.keeps_batches else None
+        if engine.keeps_batches:
+            self._kept = made
+        else:
+            problem.hold(self, 0)
 
 
 def hessian_product(problem: Problem, part: str, vectors: Tensor) -> Tensor:

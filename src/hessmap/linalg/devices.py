@@ -161,10 +161,36 @@ def summed_on_host(values: Tensor, dim: int) -> Tensor:
     Returns:
         The sums on the host, in float64.
     """
+    return read_sums(device_sums(values, dim))[0]
+
+
+def device_sums(values: Tensor, dim: int) -> Tensor:
+    """Sum values over an axis on their device, without reading the result.
+
+    Args:
+        values: Tensor on any device.
+        dim: Axis to sum over.
+
+    Returns:
+        Terms whose sum over the first axis are the sums: one in float64, or two in compensated float32.
+    """
     if has_float64(values.device):
-        return values.sum(dim, dtype=torch.float64).cpu()
-    total, error = _compensated_sum(values.movedim(dim, 0))
-    return to_host(total) + to_host(error)
+        return values.sum(dim, dtype=torch.float64)[None]
+    return torch.stack(_compensated_sum(values.movedim(dim, 0)))
+
+
+def read_sums(*sums: Tensor) -> list[Tensor]:
+    """Read several results of ``device_sums`` in one transfer.
+
+    Args:
+        *sums: Terms on one device and in one dtype.
+
+    Returns:
+        The sums on the host, in float64.
+    """
+    sent = sums[0] if len(sums) == 1 else torch.cat([each.reshape(-1) for each in sums])
+    parts = torch.split(to_host(sent).reshape(-1), [each.numel() for each in sums])
+    return [part.view(each.shape).sum(0) for part, each in zip(parts, sums, strict=True)]
 
 
 def _compensated_sum(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from math import floor, isfinite, log2
+from math import floor, log2
 from typing import Literal, NamedTuple
 
 import torch
@@ -94,19 +94,25 @@ class ScaledProduct:
         """What products are divided by."""
         return self.unit or 1.0
 
-    def __call__(self, vectors: Tensor) -> Tensor:
-        """The product with (size, count) vectors over ``scale``, in memory of its own."""
+    def __call__(self, vectors: Tensor, *, is_read: bool = False) -> Tensor:
+        """The product with (size, count) vectors over ``scale``, in memory of its own.
+
+        A product must be finite. With ``is_read`` the caller reads numbers that are computed from all of its entries,
+        and passes these to ``require_finite_products``: a device does not wait for one more.
+        """
         check, self._check = self._check, None
         if check is not None and not (self.starts_at_random and vectors.numel()):
             check(self, None, None)
             check = None
         if not vectors.numel():
             return torch.zeros_like(vectors)
-        images, largest = self._lifted_images(vectors)
+        images = self._lifted_images(vectors)
+        largest = 0.0 if is_read and self.unit else _largest_entry(images)
         if self.unit == 0.0 and largest > 0:
             self.lift = _needed_lift(largest, images.dtype)
             if self.lift != 1:
-                images, largest = self._lifted_images(vectors)
+                images = self._lifted_images(vectors)
+                largest = _largest_entry(images)
             self.unit = 2.0 ** floor(log2(largest)) / self.lift
         own, divisor = images.to(vectors.device, self.dtype), self.scale * self.lift
         is_new = self._is_new or own is not images
@@ -135,15 +141,12 @@ class ScaledProduct:
         beyond = float((self(vector) - image).norm()) - rounding * float(vector.norm())
         return max(0.0, beyond) / float(image.norm())
 
-    def _lifted_images(self, vectors: Tensor) -> tuple[Tensor, float]:
-        """The products of lifted vectors, and their largest entry."""
+    def _lifted_images(self, vectors: Tensor) -> Tensor:
+        """The products of lifted vectors."""
         images = self._images(vectors if self.lift == 1 else vectors * self.lift)
         self.num_products += vectors.shape[1]
         report_products(vectors.shape[1])
-        low, high = torch.aminmax(images)
-        largest = float(torch.maximum(-low, high))
-        require(isfinite(largest), "the products of an operator must be finite", "there is NaN or inf in one")
-        return images, largest
+        return images
 
     def _images(self, vectors: Tensor) -> Tensor:
         """What the operator returns, if it is what a product must be. Its own exceptions pass through with a note."""
@@ -154,6 +157,27 @@ class ScaledProduct:
             kind = f"{tuple(images.shape)} of {images.dtype}" if isinstance(images, Tensor) else type(images).__name__
             raise InvalidInput(sentence(must, f"got {kind} for {tuple(vectors.shape)}"))
         return images.detach()
+
+
+def require_finite_products(numbers: Tensor) -> None:
+    """Raise unless products are finite, by numbers on the host that all of their entries enter.
+
+    Args:
+        numbers: Inner products or lengths of products.
+
+    Raises:
+        InvalidInput: If one is NaN or inf.
+    """
+    is_finite = bool(torch.isfinite(numbers).all())
+    require(is_finite, "the products of an operator must be finite", "there is NaN or inf in one")
+
+
+def _largest_entry(images: Tensor) -> float:
+    """The largest magnitude of products, which must be finite."""
+    low, high = torch.aminmax(images)
+    largest = torch.maximum(-low, high).to("cpu", torch.float64)
+    require_finite_products(largest)
+    return float(largest)
 
 
 def _needed_lift(largest: float, dtype: torch.dtype) -> float:
@@ -220,6 +244,7 @@ class LanczosProcess(ABC):
         self._store_block()
         rest = self._images()
         inside = self._remove_basis(rest)
+        require_finite_products(inside)
         self._project(old, inside)
         coefficients = self._make_block(rest, width)
         self.coupling = torch.zeros(*self.block.shape[:-1], self.dimension, dtype=torch.float64)
@@ -239,7 +264,7 @@ class LanczosProcess(ABC):
         self._vectors[..., old : self.dimension, :] = self.block
 
     def _images(self) -> Tensor:
-        return self.product(self.block.flatten(0, -2).T).T.contiguous().view_as(self.block)
+        return self.product(self.block.flatten(0, -2).T, is_read=True).T.contiguous().view_as(self.block)
 
     def _project(self, old: int, inside: Tensor) -> None:
         """Write the columns of the new vectors into T: what was taken of the last vectors, the earlier ones being 0."""
@@ -481,7 +506,7 @@ class ParallelLanczos(LanczosProcess):
         if not self._some_ended:
             return super()._images()
         images, is_open = torch.zeros_like(self.block), (~self.has_ended).to(self.block.device)
-        images[is_open, 0] = self.product(self.block[is_open, 0].T).T
+        images[is_open, 0] = self.product(self.block[is_open, 0].T, is_read=True).T
         return images
 
     def _remove_basis(self, rest: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from hessmap.linalg.devices import summed_on_host, to_host, widest_dtype
+from hessmap.linalg.devices import device_sums, read_sums, summed_on_host, widest_dtype
 
 _SHORT = 1e-3  # of the reference: dividing a shorter direction by its length lifts what rounding left of the basis
 _UNEVEN = 0.1  # of the longest direction of a block: the same for a basis in float32
@@ -53,15 +53,29 @@ def inner_matrix(left: Tensor, right: Tensor) -> Tensor:
     if left.dtype == torch.float64:
         return (left @ right.T).cpu()
     if len(left) <= _FEW or left.device.type != "cpu":
-        found = torch.zeros(len(left), len(right), dtype=torch.float64)
-        for one, other in zip(_in_pieces(left), _in_pieces(right), strict=True):
-            if one.numel():
-                found += summed_on_host(torch.bmm(one.transpose(0, 1), other.permute(1, 2, 0)), 0)
-        return found
+        return read_sums(_inner_sums(left, right))[0]
     found = torch.zeros(len(left), len(right), dtype=torch.float64)
     for piece in pieces(left.shape[1]):
         found += left[:, piece] @ right[:, piece].T
     return found
+
+
+def _inner_sums(left: Tensor, right: Tensor) -> Tensor:
+    """Terms of left right^T on the device (see ``device_sums``), of rows in one format."""
+    if left.dtype == torch.float64:
+        return (left @ right.T)[None]
+    parts = zip(_in_pieces(left), _in_pieces(right), strict=True)
+    products = [torch.bmm(one.transpose(0, 1), other.permute(1, 2, 0)) for one, other in parts]
+    return device_sums(torch.cat(products), 0)
+
+
+def _inner_matrix_and_squares(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """left right^T and the squared lengths of the rows of ``right``; from an accelerator in one transfer."""
+    if right.device.type == "cpu":
+        return inner_matrix(left, right), row_lengths(right).square()
+    squares = [(part * part).sum(-1) for part in _in_pieces(right)]
+    matrix, found = read_sums(_inner_sums(left, right.to(left.dtype)), device_sums(torch.cat(squares, -1), -1))
+    return matrix, found
 
 
 def row_lengths(rows: Tensor) -> Tensor:
@@ -82,7 +96,9 @@ def row_lengths(rows: Tensor) -> Tensor:
         return found
     largest = lengths.amax(-1, keepdim=True)  # squares of tiny lengths would vanish
     relative = lengths / torch.where(largest > 0, largest, torch.ones_like(largest))
-    return summed_on_host(relative.square(), -1).sqrt() * to_host(largest[..., 0])
+    sums = device_sums(relative.square(), -1)
+    squares, scale = read_sums(sums, largest[..., 0][None].to(sums.dtype))
+    return squares.sqrt() * scale
 
 
 def _in_pieces(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -116,13 +132,14 @@ def remove_basis(rows: Tensor, basis: Tensor, num_near: int = 0) -> Tensor:
         _take_out(rows, near, taken[-num_near:], rows.dtype)
         del near  # a copy, of a basis elsewhere
     for _ in range(3):
-        inside = torch.zeros_like(taken)
+        inside, squares = torch.zeros_like(taken), None
         for part, vectors in streamed_rows(basis, rows.device):
-            inside[part] = inner_matrix(vectors, rows)
+            inside[part], now = _inner_matrix_and_squares(vectors, rows)
+            squares = now if squares is None else squares  # before the pass
             _take_out(rows, vectors, inside[part], basis.dtype)
         taken += inside
-        excess = torch.linalg.vector_norm(inside, dim=0) - _SETTLED * row_lengths(rows)
-        if float(excess.max()) <= 0:
+        lost = inside.square().sum(0)
+        if squares is not None and bool((lost <= _SETTLED**2 * (squares - lost)).all()):
             break
     return taken
 
@@ -331,9 +348,10 @@ class MeasuredOrthogonality:
         """Whether new rows must be cleared of the whole basis; those of the step after are cleared as well, since the
         recurrence takes from both."""
         self._mix(basis)
-        lengths = row_lengths(rest)
-        overlaps = inner_matrix(self._mixtures, rest).abs().amax(0) if self._num_mixed else torch.zeros(len(rest))
-        is_due = bool((overlaps > _LOST * lengths).any())
+        is_due = False
+        if self._num_mixed:
+            overlaps, squares = _inner_matrix_and_squares(self._mixtures, rest)
+            is_due = bool((overlaps.abs().amax(0) > _LOST * squares.sqrt()).any())
         is_lost = is_due or self._again
         self._again = is_due and not self._again
         self.num_cleared += is_lost

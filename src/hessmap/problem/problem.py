@@ -253,6 +253,7 @@ class Problem:
             must = "weights= needs a loss of single samples"
             require(weights is None, must, f"the objective '{objective_name(objective)}' has whole batches")
         self.memory_budget = 0
+        self._holders: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # shared with its copies
 
         def build(place: torch.device | str | None) -> None:
             where = checked_device(model, place) if isinstance(model, nn.Module) else None
@@ -473,6 +474,24 @@ class Problem:
             self._cache[key] = compute(*arguments)
         found: _Found = self._cache[key]
         return found
+
+    def hold(self, holder: Any, num_bytes: int) -> None:
+        """Let an operator hold linearised batches: all operators of the problem, and of its copies at other points and
+        in other precisions, hold at most half of the memory budget, and those that began first let theirs go.
+
+        Args:
+            holder: Has a method ``let_go``.
+            num_bytes: Bytes that it will hold; 0: none any more.
+        """
+        self._holders.pop(holder, None)
+        room = self.memory_budget // 2 - num_bytes
+        for other in list(self._holders) if num_bytes else ():
+            if sum(self._holders.values()) <= room:
+                break
+            other.let_go()
+            self._holders.pop(other, None)
+        if num_bytes:
+            self._holders[holder] = num_bytes
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """A flat vector as named parameters."""
