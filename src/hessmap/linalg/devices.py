@@ -288,9 +288,17 @@ def preserved_random_state(seed: int | None = None, *generators: torch.Generator
 
 
 def iterate_seeded(items: Iterable[_Item], seed: int, *generators: torch.Generator | None) -> Iterator[_Item]:
-    """The items of an iterable that may draw random numbers, as they are under a seed.
+    """Iterate over items that may draw random numbers, as they are under a seed.
 
-    The seeded states are in place while an item is fetched, the user's whenever the caller has the word.
+    The seeded states are in place while an item is fetched, the user's at all other times.
+
+    Args:
+        items: What is iterated over.
+        seed: Seed of the random states in which the items are made.
+        generators: Further generators to seed and to restore; None is skipped.
+
+    Returns:
+        Iterator: The items.
     """
     own = [generator for generator in generators if generator is not None]
     inner: Any = None

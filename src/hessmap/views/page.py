@@ -39,14 +39,28 @@ _OF_THE_PAGE = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as inline SVG, which takes the ink and the grid of the page that it stands in, and its title."""
+    """A figure of a page, in the colours of its text and grid.
+
+    Attributes:
+        title: Its heading.
+        svg: The figure as inline SVG.
+    """
 
     title: str
     svg: str
 
 
 def page(template: str, package: str = "hessmap.views", **values: Any) -> str:
-    """Fill a template of a package; whatever is put into it is escaped unless the template says otherwise."""
+    """Fill a template; values are escaped unless the template marks them as safe.
+
+    Args:
+        template: File name of the template.
+        package: Package whose folder "templates" has it. Defaults to "hessmap.views".
+        values: What the template shows, by name.
+
+    Returns:
+        str: The page in HTML.
+    """
     own, shared = PackageLoader(package, "templates"), PackageLoader("hessmap.views", "templates")
     loader = ChoiceLoader([own, shared])
     environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
@@ -55,14 +69,23 @@ def page(template: str, package: str = "hessmap.views", **values: Any) -> str:
 
 
 def page_style() -> str:
-    """The style sheet that all pages share."""
+    """Read the style sheet that all pages share.
+
+    Returns:
+        str: CSS.
+    """
     return page("page.css.j2")
 
 
 def inline_svg(figure: Figure, salt: str) -> str:
-    """A figure as SVG to stand inside a page, as wide as its place, in the ink and with the grid of the page.
+    """Convert a figure to SVG inside a page: as wide as its place, in the colours of its text and grid.
 
-    ``salt`` keeps the inner names of two drawings on one page apart.
+    Args:
+        figure: A matplotlib figure.
+        salt: Text that keeps the inner names of two figures on one page apart.
+
+    Returns:
+        str: The SVG element.
     """
     buffer = io.StringIO()
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": salt, "font.family": "sans-serif"}):
@@ -81,7 +104,14 @@ _INSTALL = "pip install hessmap"
 
 
 def map_page(stored: StoredMap) -> str:
-    """The page of one map: findings, figures, layers, ranks, and the command that made it."""
+    """Make the page of one map: findings, figures, layers, ranks, and the command that made it.
+
+    Args:
+        stored: The stored map.
+
+    Returns:
+        str: The page in HTML.
+    """
     made = stored.record
     origin = made.provenance
     return page(
@@ -109,7 +139,16 @@ def map_page(stored: StoredMap) -> str:
 
 
 def comparison_page(comparison: MapComparison, old: StoredMap, new: StoredMap) -> str:
-    """The page of a comparison: what differs, what changed, bars before and after, tables, commands."""
+    """Make the page of a comparison: what differs, what changed, bars before and after, tables, commands.
+
+    Args:
+        comparison: The comparison of two maps.
+        old: The first of the two maps.
+        new: The second.
+
+    Returns:
+        str: The page in HTML.
+    """
     drawings = [
         Drawing(
             _capital(label),
@@ -205,7 +244,14 @@ def _versions(versions: Mapping[str, str]) -> str:
 
 
 def track_page(track: CurvatureTrack) -> str:
-    """The page of one track, from its points alone."""
+    """Make the page of one track, from its points alone.
+
+    Args:
+        track: The track.
+
+    Returns:
+        str: The page in HTML.
+    """
     figures = panel_figures(track) if track.points else {}
     return page(
         "track.html.j2",

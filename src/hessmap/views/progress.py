@@ -26,9 +26,12 @@ _drawing = threading.Lock()  # one display at a time: work inside of shown work 
 
 
 class TerminalProgress(Progress):
-    """Draws what goes on where standard error is a terminal.
+    """Shows progress where standard error is a terminal.
 
-    ``keeps_steps`` prints every step that has ended, with its seconds, also where there is no terminal.
+    Args:
+        console: Console to draw on. Default: standard error.
+        keeps_steps: Whether every step that has ended is printed with its seconds, also where there is no terminal.
+            Defaults to False.
     """
 
     def __init__(self, console: Console | None = None, keeps_steps: bool = False) -> None:

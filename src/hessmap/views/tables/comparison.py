@@ -148,7 +148,15 @@ def _style(text: str) -> str:
 
 
 def stored_tracks_view(summaries: Sequence[TrackSummary], store: Path) -> RenderableType:
-    """A row per track, oldest first; a sentence where there is none."""
+    """List stored tracks, oldest first; a sentence where there is none.
+
+    Args:
+        summaries: One summary for each track.
+        store: File of the store, for the sentence.
+
+    Returns:
+        RenderableType: A table with a row per track.
+    """
     if not summaries:
         return Text(f"No track is stored in {store}; hessmap.Tracker and hessmap tracks checkpoints make them.")
     lines = tuple(
@@ -168,7 +176,14 @@ def stored_tracks_view(summaries: Sequence[TrackSummary], store: Path) -> Render
 
 
 def track_view(track: CurvatureTrack) -> RenderableType:
-    """Everything a terminal can show of a track."""
+    """Show a track in a terminal: its points and its summary.
+
+    Args:
+        track: The track.
+
+    Returns:
+        RenderableType: Head line, table and summary.
+    """
     head = Text.assemble((track.name, "bold"), f": {track.network}\n", (track_facts(track), "dim"))
     shown = Padding(FittingTable(track_points(track)), (1, 0, 0, 0))
     return Padding(Group(head, shown, summary_view(track_summary(track))), (1, 0, 0, 0))

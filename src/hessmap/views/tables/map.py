@@ -304,7 +304,15 @@ def _capital(text: str) -> str:
 
 
 def stored_maps_view(summaries: Sequence[MapSummary], store: Path) -> RenderableType:
-    """A row per map, oldest first; a sentence where there is none."""
+    """List stored maps, oldest first; a sentence where there is none.
+
+    Args:
+        summaries: One summary for each map.
+        store: File of the store, for the sentence.
+
+    Returns:
+        RenderableType: A table with a row per map.
+    """
     if not summaries:
         return Text(f"No map is stored in {store}; hessmap map makes one.")
     lines = tuple(
