@@ -14,7 +14,8 @@ from hessmap.exact import generic_rank
 from hessmap.networks import Convolutional, FullyConnected, SelfAttention
 from hessmap_research.formulas.tangent_functions import attention_tangent_rank, linear_map_upper_bound
 
-PRIME = 2**31 - 1
+PRIME = 2**26 - 5  # sums of products of two entries stay within 64 bits
+NUM_SIZES = 281  # of the 2,000 draws
 SIZES = [
     (1, 2, 1, None),
     (1, 3, 2, None),
@@ -34,40 +35,38 @@ def tangent_rank(
     """The rank of the Jacobian with more tokens than parameters (values of width one make one number of a token),
     weights and tokens uniform modulo a prime."""
     generator = np.random.default_rng(seed)
-
-    def drawn(*shape: int) -> Any:
-        return generator.integers(0, PRIME, size=shape).astype(object)
-
     values = [(width, value_width), (value_width, width)] if value_width else [(width, width)]
     shapes: list[Any] = [(width, key_width), (width, key_width), *values] * num_layers
-    weights = [drawn(*shape) for shape in shapes]
-    per_layer = len(shapes) // num_layers
-    samples = [drawn(3, width) for _ in range(sum(a * b for a, b in shapes) // 3 + 3)]
+    weights = [generator.integers(0, PRIME, size=shape) for shape in shapes]
+    sizes = [weight.size for weight in weights]
+    tokens = generator.integers(0, PRIME, size=(sum(sizes) // 3 + 3, 3, width))
+
+    def direction(number: int) -> Any:
+        """The change of a weight along every parameter."""
+        change = np.zeros((sum(sizes), 1, *weights[number].shape), dtype=np.int64)
+        start = sum(sizes[:number])
+        change[start : start + sizes[number], 0] = np.eye(sizes[number], dtype=np.int64).reshape(-1, *shapes[number])
+        return change
 
     def product(*factors: tuple[Any, Any]) -> tuple[Any, Any]:
         """Values and derivatives of a product of matrices, each given with its derivative."""
         value, change = factors[0]
         for factor, added in factors[1:]:
-            value, change = value.dot(factor) % PRIME, (change.dot(factor) + value.dot(added)) % PRIME
+            value, change = value @ factor % PRIME, (change @ factor + value @ added) % PRIME
         return value, change
 
-    def derivative(tokens: Any, direction: list[Any]) -> Any:
-        state = (tokens, 0 * tokens)
-        for layer in range(num_layers):
-            part = slice(per_layer * layer, per_layer * (layer + 1))
-            (query, key, *rest) = zip(weights[part], direction[part], strict=True)
-            turned = (state[0].T, state[1].T)
-            found = product(state, query, (key[0].T, key[1].T), turned, state, *rest)
-            state = ((found[0] + state[0]) % PRIME, (found[1] + state[1]) % PRIME) if has_skips else found
-        return state[1]
+    def transposed(pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        return pair[0].swapaxes(-1, -2), pair[1].swapaxes(-1, -2)
 
-    rows = []
-    for place, weight in enumerate(weights):
-        for index in np.ndindex(weight.shape):
-            direction = [0 * one for one in weights]
-            direction[place][index] = 1
-            rows.append([int(entry) for tokens in samples for entry in derivative(tokens, direction).reshape(-1)])
-    return int(nmod_mat(len(rows), len(rows[0]), [entry for row in rows for entry in row], PRIME).rank())
+    pairs = [(weight, direction(number)) for number, weight in enumerate(weights)]
+    state = (tokens, np.zeros((sum(sizes), *tokens.shape), dtype=np.int64))
+    per_layer = len(shapes) // num_layers
+    for layer in range(num_layers):
+        query, key, *rest = pairs[per_layer * layer : per_layer * (layer + 1)]
+        found = product(state, query, transposed(key), transposed(state), state, *rest)
+        state = ((found[0] + state[0]) % PRIME, (found[1] + state[1]) % PRIME) if has_skips else found
+    rows = state[1].reshape(sum(sizes), -1)
+    return int(nmod_mat(*rows.shape, [int(entry) for entry in rows.ravel()], PRIME).rank())
 
 
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
@@ -76,16 +75,18 @@ def test_attention_with_skips_loses_its_groups_alone(sizes: tuple[int, int, int,
 
 
 @pytest.mark.slow
-def test_attention_with_skips_loses_its_groups_alone_in_419_draws() -> None:
-    """Drawn after the formula was fixed; some 150 s."""
-    draw = random.Random(2026)
-    for number in range(1, 420):
-        layers = draw.choice((1, 2, 2, 3))
-        width = draw.choice((2, 2, 3, 3, 4) if layers < 3 else (2, 3))
+def test_attention_with_skips_loses_its_groups_alone_in_2000_draws() -> None:
+    """Drawn after the formula was fixed. It is an upper bound by its groups, so that one draw proves it for a size."""
+    draw = random.Random(2027)
+    sizes = set()
+    for number in range(2000):
+        layers = draw.choice((1, 2, 2, 3, 3, 4))
+        width = draw.choice((2, 3, 4, 5, 6) if layers < 3 else (2, 3, 4))
         keys, values = draw.randint(1, width), draw.choice((None, *range(1, width + 1)))
-        assert tangent_rank(layers, width, keys, values, seed=number) == attention_tangent_rank(
-            layers, width, keys, values
-        )
+        found = tangent_rank(layers, width, keys, values, seed=number)
+        assert found == attention_tangent_rank(layers, width, keys, values)
+        sizes.add((layers, width, keys, values))
+    assert len(sizes) == NUM_SIZES
 
 
 def test_without_skips_layers_lose_more() -> None:

@@ -238,7 +238,9 @@ RECOUNTED: dict[tuple[int, str], Callable[[], Iterator[Count]]] = {
     },
     (0, "Figures S18 to S20"): lambda: reconstructed("squared"),
     (0, "Figures S24 to S26"): lambda: reconstructed("cross_entropy"),
-    **dict.fromkeys(((1, name) for name in ("Theorem 7", "Figure 2b", "Figure 2c", "Figures 10, 11")), theorem_7),
+    **dict.fromkeys(
+        ((1, name) for name in ("Theorem 7", "Figure 2b", "Figure 2c", "Figure 9", "Figures 10, 11")), theorem_7
+    ),
     (1, "Figure 7"): lambda: over_channels("squared"),
     (1, "Figure 8"): lambda: over_channels("cross_entropy"),
     (1, "Figure 15"): correlations,
@@ -264,7 +266,7 @@ RECOUNTED: dict[tuple[int, str], Callable[[], Iterator[Count]]] = {
     (3, "Figure 3 B, C"): denoised,
     (4, "Section 6: wider students"): wider_students,
     (4, "Figure 5"): as_many_as_hidden_units,
-    (3, "Proposition 1"): trained_functions,
+    **dict.fromkeys(((3, "Proposition 1"), (3, "Proposition 6")), trained_functions),
     (3, "Section 1: the cost of linear maps"): linear_maps,
     (3, "Figure 1"): torch_scaled,
     (3, "Figure 2"): tripoints,

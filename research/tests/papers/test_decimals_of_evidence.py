@@ -1,4 +1,4 @@
-"""Every decimal in the evidence of an item with studies: a number of a claim's detail, or recomputed here from rows.
+"""Every decimal in the evidence of an item: a number of a claim's detail, recomputed here from rows, or in a test.
 
 The details of claims are made of the stored rows. What no claim says is the smallest, the largest or the mean of a
 field over the rows that the evidence is about, and has its line in ``SOURCES``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,9 @@ from hessmap_research.runner.row import Row
 Numbers = Iterator[float]
 DECIMAL = re.compile(r"(?<![\w.])\d+(?:\.\d+(?:e-?\d+)?|e-\d+)")
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
+ROOT = Path(__file__).parents[3]
 ITEMS = [item for paper in papers() for item in paper.items if item.studies]
+WITHOUT_STUDIES = [item for paper in papers() for item in paper.items if not item.studies]
 NINE = 9
 
 
@@ -285,6 +288,7 @@ def deep() -> Numbers:
 GIVEN: dict[tuple[int, str], set[str]] = {
     (2, "Figures 11 to 13"): {"0.01"},
     (2, "Table 6"): {"0.02"},
+    (2, "Corollary B.5"): {"4.2"},  # of a theorem
     (3, "Theorem 2"): {"0.35"},  # tests/theory/test_functions_as_networks.py
     (3, "Figure 3 A"): {"0.01", "1e-4", "0.08", "1.1"},
     (3, "Figure 3 B, C"): {"0.001", "0.003", "1e-4"},
@@ -321,4 +325,11 @@ def unexplained(text: str, numbers: Sequence[float]) -> list[str]:
 @pytest.mark.parametrize("item", ITEMS, ids=lambda one: f"{one.paper}: {one.item}")
 def test_decimals_of_evidence_are_numbers_of_details_and_rows(item: Item) -> None:
     found = unexplained(f"{item.evidence} {item.ours}", known(item))
+    assert set(found) == GIVEN.get((item.paper, item.item), set())
+
+
+@pytest.mark.parametrize("item", WITHOUT_STUDIES, ids=lambda one: f"{one.paper}: {one.item}")
+def test_decimals_of_evidence_without_studies_are_in_the_tests_of_the_item(item: Item) -> None:
+    text = "\n".join((ROOT / path).read_text(encoding="utf-8") for path in item.tests)
+    found = unexplained(item.evidence, values(text))
     assert set(found) == GIVEN.get((item.paper, item.item), set())

@@ -165,8 +165,7 @@ def test_how_often_assumption_a2_holds(dim: int, num_samples: int) -> None:
         inputs, weight = generator.normal(size=(num_samples, dim)), generator.normal(size=dim)
         kept += np.linalg.matrix_rank(inputs[inputs @ weight > 0]) == dim
     assert abs(kept / draws - exact) < 4 * np.sqrt(exact * (1 - exact) / draws) + 1e-3
-    if num_samples == 2 * dim:
-        assert 0.5 < exact < 0.65
+    assert round(exact, 4) == {(4, 8): 0.6367, (4, 16): 0.9894, (10, 20): 0.5881, (10, 40): 0.9997}[dim, num_samples]
 
 
 def test_gulls_measure_tends_to_the_rank() -> None:

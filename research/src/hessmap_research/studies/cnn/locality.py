@@ -114,7 +114,7 @@ def _figures() -> Iterator[Lines]:
 
 STUDY = Study(
     name="cnn/locality",
-    question="What do local connections and shared weights leave of the ranks?",
+    question="How do local connectivity and weight sharing change the ranks?",
     reference="Singh, Hofmann & Schoelkopf 2023, Figures 5, 12, 13, 14; Theorems 9 and 10, Facts 13 and 14",
     cases=cases,
     measure=measure,

@@ -110,7 +110,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 
 STUDY = Study(
     name="function/krr",
-    question="What rank has the Jacobian of kernel ridge regression?",
+    question="What is the rank of the Jacobian of kernel ridge regression?",
     reference="Jacot 2023, appendix D.1; corrected",
     cases=cases(),
     measure=measure,

@@ -167,7 +167,7 @@ def _figures(network: str, epochs: int) -> tuple[Lines, Lines]:
 
 STUDY = Study(
     name="layers/full-hessian",
-    question="Do mean inputs and the output factor of all layers tell the top eigenvectors of the full Hessian?",
+    question="Do mean inputs and the output factor of all layers determine the top eigenvectors of the full Hessian?",
     reference="Wu et al. 2022, Figure 5, equations 261 to 263 (corrected: mean inputs have different norms)",
     cases=cases,
     measure=measure,

@@ -266,7 +266,7 @@ def _shown_words(data: str, network: str) -> str:
 
 STUDY = Study(
     name="layers/subspace",
-    question="Do the weights behind a layer tell the top eigenvectors of its output factor?",
+    question="Do the weights behind a layer determine the top eigenvectors of its output factor?",
     reference="Wu et al. 2022, appendix G.1 and Table 8",
     cases=cases,
     measure=measure,

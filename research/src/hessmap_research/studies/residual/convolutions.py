@@ -83,7 +83,7 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
 
 STUDY = Study(
     name="residual/convolutions",
-    question="Have convolutional residual blocks the ranks of the padded network without skips?",
+    question="Do convolutional residual blocks have the same ranks as the padded network without skip connections?",
     reference="research/docs/attention-residual.md; not in print",
     cases=grid(
         size=[2, 3], channels=[1, 2], inner_channels=[None, 1], num_blocks=[1, 2], outputs=[1, 3], seed=range(2)
