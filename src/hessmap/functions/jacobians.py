@@ -205,6 +205,7 @@ def _pair(size: int | tuple[int, ...]) -> Pair:
 
 
 # Bytes of the running product of one chunk: it should stay in the cache.
+# benchmarks/input_jacobians.py times them.
 _CHUNK = 2**22
 
 

@@ -43,6 +43,7 @@ from hessmap.linalg import (
 )
 from hessmap.problem import SYMMETRY_TOLERANCE, Problem, UseOnBatch, asymmetric, recording_of
 
+# Sizes for two CPU cores; benchmarks/dense_hessian.py and benchmarks/conv_hessian.py time the matrices.
 _SWEPT = 2**28  # bytes of a sweep that still stay near the processor; beyond, more calls cost less than more memory
 
 

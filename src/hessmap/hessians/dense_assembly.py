@@ -222,6 +222,7 @@ def second_derivatives(network: Network, lifted: FirstDerivatives, first: int, d
     return SecondDerivatives([item.flatten(2) for item in curvature], input_tangents)
 
 
+# Sizes for two CPU cores; benchmarks/dense_hessian.py and benchmarks/conv_hessian.py time the matrices.
 _GROUP = 16  # outputs, and inputs, whose diagonal blocks are formed together
 _CACHED = 2**18  # entries of ``rows`` that are formed and used before the next ones
 _HELD = 2**22  # entries that positions are summed into before the next ones

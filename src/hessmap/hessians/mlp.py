@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 
 _RULES = Rules("an MLP has linear layers and elementwise activations alone", "Its products go through autograd")
+# Sizes for two CPU cores; benchmarks/peers/rows.py times products of MLPs, benchmarks/dense_hessian.py their matrices.
 _FEWEST_SAMPLES, _ENTRIES = 256, 2**17  # samples at once: as many as keep a layer's numbers in the cache
 _BLOCK = 16  # vectors multiplied at once, at most
 _COPIES = 8  # of a layer's numbers that a product holds at once

@@ -31,6 +31,7 @@ from hessmap.records import Part, Provenance
 
 Kind = Part | Literal["empirical_fisher"]
 
+# benchmarks/peers/rows.py times eigenvalues of a small MLP, which these decide.
 _SMALL = 3000  # parameters of an MLP up to which forming the matrix costs at most a third as many products
 _PRODUCTS_OF_A_MATRIX = 1 / 3
 _TINY = 256  # parameters up to which the whole matrix costs no more than to prepare for products

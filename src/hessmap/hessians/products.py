@@ -41,6 +41,7 @@ from hessmap.problem import (
 EngineName = Literal["compiled", "mlp", "autograd"]
 ALL_ENGINES: tuple[EngineName, ...] = ("compiled", "mlp", "autograd")
 
+# Sizes for two CPU cores; benchmarks/peers/rows.py times the products that they shape.
 _BLOCK = 64  # vectors multiplied at once, at most
 _SMALL_MLP = 20_000  # parameters up to which a product is so short that its calls cost more than its numbers
 _MLP_BLOCK = 8  # vectors of such an MLP: more of them gain less than the products that wider blocks need

@@ -23,6 +23,7 @@ from hessmap.measurement import (
 from hessmap.records import EigenpairsMeasurement
 
 Bases = tuple[Tensor, Tensor]
+# benchmarks/layer_eigenpairs.py counts the products and times them.
 BLOCK_SIZE = 8  # wider blocks need more products, narrower ones leave the matrix products too thin
 SINGLE_TOLERANCE = 1e-6  # from which on products in float32 are good enough
 _RANGE = 1e25  # of the trace; float32 ends at 3e38

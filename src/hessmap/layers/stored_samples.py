@@ -49,6 +49,7 @@ def restricted_layer(layer: Layer, outputs: Tensor, inputs: Tensor) -> Layer:
     )
 
 
+# Sizes for two CPU cores; benchmarks/layer_eigenpairs.py times the products.
 _LARGEST = 2**21  # entries of the largest temporary of a product
 _CACHED = 2**18  # entries that are still in the cache when they are needed once more
 

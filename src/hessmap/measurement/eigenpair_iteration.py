@@ -240,6 +240,7 @@ _FLOOR = 1e-6  # of the norm: the rounding of a product in float32
 _MOST_APART = 1e-4  # of a product: where both formats differ by more, they are not those of one operator
 _SQUARE = 1e-3  # a tolerance whose square, the error of values in float64, is no less than what float32 adds to them
 _NUM_MIXTURES = 2
+# benchmarks/peers/rows.py times eigenvalues in float64 and in mixed precision.
 _LARGE = 10_000  # the size from which on products in float32 were found to take half the time
 
 Precision = Literal["auto", "single", "mixed", "float64"]

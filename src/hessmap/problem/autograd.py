@@ -283,6 +283,7 @@ PRODUCTS: dict[str, Callable[[BatchGraph], RowProduct]] = {
 
 
 _MIN_BYTES = 256  # of a sample, also where autograd saves none
+# Sizes for two CPU cores; set by one product of ResNet18 and of GPT-2 in benchmarks/peers/rows.py.
 _LARGE_GRAPH = 2**26  # bytes of a batch's graph
 _TIMES_PARAMETERS = 8  # the same of a large network, times the bytes of its parameters
 _ROUGHLY = 100  # copies of what enters and leaves a model, where autograd's cannot be counted

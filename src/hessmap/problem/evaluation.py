@@ -349,6 +349,7 @@ def _is_raise_statement(last: TracebackType) -> bool:
 #
 # are each other: three functions that close under differentiation.
 
+# benchmarks/peers/rows.py times the products of LeNet5 in float64, which are made of these.
 _UNFOLDED_BYTES = 2**21  # of the samples that are unfolded at once: about what a processor's own cache holds
 _Size = tuple[int, int]
 

@@ -24,6 +24,7 @@ from hessmap.errors import require
 
 Sizes = tuple[int, ...]
 Indices = NDArray[np.int64]
+# Set for two CPU cores; benchmarks/conv_hessian.py times what it decides.
 _DENSER = 16  # times more flops than needed, up to which one product with a matrix beats torch's convolution
 _LARGEST_MATRIX = 2**21  # entries
 # numpy's names for torch's ways to continue an image.

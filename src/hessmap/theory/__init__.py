@@ -19,7 +19,7 @@ from hessmap.theory.attention.heads import self_attention_ranks
 from hessmap.theory.convolutional.prediction import convolutional_ranks, image_convolutional_ranks
 from hessmap.theory.data_ranks import (
     LOSSES,
-    DataRanks,
+    RankInputs,
     RankQuestion,
     effective_output_dim,
     outer_product_sample_upper_bound,
@@ -58,9 +58,9 @@ __all__ = [
     "INDEX",
     "LOSSES",
     "RANK_RULES",
-    "DataRanks",
     "Formula",
     "HessianRanks",
+    "RankInputs",
     "RankQuestion",
     "attention",
     "convolutional",

@@ -1,7 +1,7 @@
 """What rank formulas require of data and loss: integers, completed with generic values and checked against each other.
 
 Only ranks enter a formula: that of the inputs, of the centred inputs and of the residual moments, and the number of
-output directions in which the loss curves. ``RankQuestion`` holds what a caller specifies, ``DataRanks`` the complete
+output directions in which the loss curves. ``RankQuestion`` holds what a caller specifies, ``RankInputs`` the complete
 and consistent integers that the formulas use.
 """
 
@@ -207,7 +207,7 @@ class RankQuestion:
 
 
 @dataclass(frozen=True)
-class DataRanks:
+class RankInputs:
     """The integers of data and loss that rank formulas use, complete and consistent.
 
     Attributes:
@@ -238,7 +238,7 @@ class DataRanks:
         return self.centred_input_rank if self.has_bias or self.input_rank is None else self.input_rank
 
 
-def data_ranks(input_dim: int, output_dim: int, has_bias: bool, question: RankQuestion) -> DataRanks:
+def data_ranks(input_dim: int, output_dim: int, has_bias: bool, question: RankQuestion) -> RankInputs:
     """The integers of a question, missing ones generic, all of them checked against each other.
 
     >>> data = data_ranks(5, 3, True, RankQuestion("cross_entropy", input_rank=4))
@@ -263,7 +263,7 @@ def data_ranks(input_dim: int, output_dim: int, has_bias: bool, question: RankQu
         notes.append("the residuals sum to zero over the samples")
     if outputs < output_dim:
         notes.append("softmax probabilities strictly between 0 and 1")
-    return DataRanks(
+    return RankInputs(
         input_rank,
         centred,
         residual_rank,

@@ -20,7 +20,7 @@ from hessmap.theory import locally_connected as low_input_rank
 from hessmap.theory.attention.subspace_products import equal_products_dimension
 from hessmap.theory.convolutional import deep_bounds
 from hessmap.theory.convolutional.prediction import NO_OUTPUTS, non_linear_claims
-from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_count, data_ranks
+from hessmap.theory.data_ranks import RankInputs, RankQuestion, checked_count, data_ranks
 from hessmap.theory.fully_connected import linear
 from hessmap.theory.fully_connected.linear import HessianRanks, hessian_ranks
 from hessmap.theory.prediction import Claims, rank_prediction, rank_rule
@@ -164,7 +164,7 @@ def locally_connected_network_ranks(network: LocallyConnected, question: RankQue
     )
 
 
-def _linear_claims(network: LocallyConnected, seen: tuple[int, int], data: DataRanks) -> Claims:
+def _linear_claims(network: LocallyConnected, seen: tuple[int, int], data: RankInputs) -> Claims:
     """A residual of rank s has moments of rank min(k, s) with each patch, stacked over the patches min(k, s t)."""
     outputs, rank, residual = data.effective_output_dim, data.entering_rank, data.residual_rank
     if outputs == 0:
@@ -194,7 +194,7 @@ def _linear_claims(network: LocallyConnected, seen: tuple[int, int], data: DataR
 
 
 def _low_rank_claims(
-    network: LocallyConnected, sizes: tuple[int, int, int, int], data: DataRanks
+    network: LocallyConnected, sizes: tuple[int, int, int, int], data: RankInputs
 ) -> tuple[list[RankValue], list[RankValue]]:
     """Own filters: the dimension of sums of products of subspaces, exact for up to three patches and often beyond.
 

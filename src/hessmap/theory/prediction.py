@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple, Protocol
 from hessmap.errors import InvalidInput, UnsupportedNetwork, require, sentence
 from hessmap.networks import Activation, SelfAttention
 from hessmap.records import PARTS, ClaimKind, Part, RankPrediction, RankValue
-from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_widths, outer_product_sample_upper_bound
+from hessmap.theory.data_ranks import RankInputs, RankQuestion, checked_widths, outer_product_sample_upper_bound
 from hessmap.theory.fully_connected import linear
 
 # The claims of the outer-product, the functional and the loss Hessian.
@@ -193,7 +193,7 @@ def claims_as_bounds(claims: Sequence[RankValue]) -> list[RankValue]:
 def rank_prediction(
     network: Described,
     question: RankQuestion,
-    data: DataRanks,
+    data: RankInputs,
     linear_claims: Callable[[], Claims],
     non_linear_claims: Callable[[], Claims],
     *,
@@ -263,7 +263,7 @@ def _parameters_bound(network: Described) -> RankValue:
 
 
 def _within_limits(
-    network: Described, data: DataRanks, known: dict[Part, RankValue], is_homogeneous: bool
+    network: Described, data: RankInputs, known: dict[Part, RankValue], is_homogeneous: bool
 ) -> dict[Part, RankValue]:
     """The claims, none above the parameters, the samples times the outputs, or the two other ranks added.
 
@@ -301,7 +301,7 @@ def _meanings(ranks: dict[Part, RankValue], claimed: dict[Part, RankValue]) -> l
     return [f"{kind.replace('_', ' ')}: {MEANINGS[kind]}" for kind in kinds]
 
 
-def _inputs(network: Described, loss: str, data: DataRanks) -> dict[str, object]:
+def _inputs(network: Described, loss: str, data: RankInputs) -> dict[str, object]:
     widths, outputs = checked_widths(getattr(network, "widths", ())), data.effective_output_dim
     known: dict[str, object] = {
         "widths": tuple(widths),

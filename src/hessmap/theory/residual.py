@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from hessmap.networks import Residual
 from hessmap.records import RankPrediction, RankValue
-from hessmap.theory.data_ranks import DataRanks, RankQuestion, data_ranks
+from hessmap.theory.data_ranks import RankInputs, RankQuestion, data_ranks
 from hessmap.theory.fully_connected.linear import HessianRanks
 from hessmap.theory.prediction import Claims, Conjecture, rank_prediction, rank_rule
 
@@ -186,7 +186,7 @@ def residual_ranks(network: Residual, question: RankQuestion) -> RankPrediction:
     )
 
 
-def residual_sizes(network: Residual, data: DataRanks) -> ResidualSizes:
+def residual_sizes(network: Residual, data: RankInputs) -> ResidualSizes:
     """What the blocks meet: a frozen end lets through no more than the width."""
     is_input_trained, is_output_trained = (end in network.trained_ends for end in ("input", "output"))
     rank, outputs = data.entering_rank, data.effective_output_dim
@@ -216,7 +216,7 @@ def _linear_claims(sizes: ResidualSizes) -> Claims:
     return outer, [_TWO_LAYERS.value(ranks.functional)], [_TWO_LAYERS.value(ranks.loss)]
 
 
-def _inputs(network: Residual, loss: str, data: DataRanks) -> dict[str, object]:
+def _inputs(network: Residual, loss: str, data: RankInputs) -> dict[str, object]:
     known: dict[str, object] = {
         "network": str(network),
         "loss": loss,

@@ -15,7 +15,7 @@ from hessmap.records import RankPrediction, RankValue
 from hessmap.theory.attention import causal, last_token, single_head
 from hessmap.theory.attention import heads as projected
 from hessmap.theory.attention.single_head import HeadSizes
-from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_count, effective_output_dim
+from hessmap.theory.data_ranks import RankInputs, RankQuestion, checked_count, effective_output_dim
 from hessmap.theory.prediction import Claims, Conjecture, claims_as_bounds, rank_prediction, rank_rule
 
 __all__ = [
@@ -369,7 +369,7 @@ def self_attention_ranks(network: SelfAttention, question: RankQuestion) -> Rank
     )
 
 
-def _data_ranks(network: SelfAttention, question: RankQuestion) -> tuple[DataRanks, HeadSizes]:
+def _data_ranks(network: SelfAttention, question: RankQuestion) -> tuple[RankInputs, HeadSizes]:
     """The sizes of samples and tokens, those not given so large that more change nothing."""
     names = ("residual_rank", "centred_input_rank", "uncentred_residual_rank")
     given = [name for name in names if getattr(question, name) is not None]
@@ -391,7 +391,7 @@ def _data_ranks(network: SelfAttention, question: RankQuestion) -> tuple[DataRan
         notes.append(f"the tokens span {rank} dimensions, as in general position")
     outputs = effective_output_dim(network.output_dim, question.loss)
     read = tokens if network.read == "all" else 1
-    data = DataRanks(rank, rank, rank, read * outputs, num_samples=question.num_samples, notes=tuple(notes))
+    data = RankInputs(rank, rank, rank, read * outputs, num_samples=question.num_samples, notes=tuple(notes))
     values = network.value_width
     if network.heads == 1 and network.outputs is None:
         values = outputs

@@ -13,7 +13,7 @@ from hessmap.theory.convolutional.deep_bounds import loss_column_upper_bounds
 from hessmap.theory.convolutional.deep_columns import loss_kernel_upper_bound
 from hessmap.theory.convolutional.deep_law import proved_outer_product_rank
 from hessmap.theory.convolutional.one_layer import OneHiddenConvolution
-from hessmap.theory.data_ranks import DataRanks, RankQuestion, checked_widths, data_ranks
+from hessmap.theory.data_ranks import RankInputs, RankQuestion, checked_widths, data_ranks
 from hessmap.theory.fully_connected.prediction import linear_claims
 from hessmap.theory.prediction import Claims, Conjecture, claims_as_bounds, rank_prediction, rank_rule
 
@@ -106,20 +106,20 @@ def _ranks(network: Convolutions, question: RankQuestion) -> RankPrediction:
     )
 
 
-def _visible_parameters(network: Convolutions, data: DataRanks) -> tuple[int, ...]:
+def _visible_parameters(network: Convolutions, data: RankInputs) -> tuple[int, ...]:
     """The parameters of each layer, without those of the last that no loss can see."""
     *hidden, _ = network.layer_parameters
     return (*hidden, data.effective_output_dim * (network.widths[-2] + network.biases[-1]))
 
 
-def _unitwise_bound(network: Convolutions, data: DataRanks) -> int | None:
+def _unitwise_bound(network: Convolutions, data: RankInputs) -> int | None:
     if network.num_layers > 2:
         return None
     entering = network.channels[0] * network.taps[0] + network.biases[0]
     return 2 * network.channels[1] * min(entering, data.effective_output_dim * network.positions[1])
 
 
-def _linear_claims(network: Convolutions, seen: tuple[int, ...], data: DataRanks) -> Claims:
+def _linear_claims(network: Convolutions, seen: tuple[int, ...], data: RankInputs) -> Claims:
     if data.effective_output_dim == 0:
         return NO_OUTPUTS
     outer, functional, loss = _claims_of_kind(network, seen, data)
@@ -134,7 +134,7 @@ def _linear_claims(network: Convolutions, seen: tuple[int, ...], data: DataRanks
     return [*outer, _rank_bound(mixing, _MIXING)], [*functional, *by_filters], loss
 
 
-def _claims_of_kind(network: Convolutions, seen: tuple[int, ...], data: DataRanks) -> Claims:
+def _claims_of_kind(network: Convolutions, seen: tuple[int, ...], data: RankInputs) -> Claims:
     if network.has_bias:
         dense = claims_with_bias(network.widths, network.biases, seen, data)
         pairs = zip(dense, _claims_from_weights_alone(network, data), strict=True)
@@ -146,7 +146,7 @@ def _claims_of_kind(network: Convolutions, seen: tuple[int, ...], data: DataRank
     return _deep_claims(network, seen, data)
 
 
-def _claims_from_weights_alone(network: Convolutions, data: DataRanks) -> Claims:
+def _claims_from_weights_alone(network: Convolutions, data: RankInputs) -> Claims:
     """A last bias moves the outputs by any constant, which adds them to the rank without bias on centred inputs. So of
     H_L if the residuals sum to zero, and H_f is then that without bias. Without a last bias these are bounds."""
     outputs = data.effective_output_dim
@@ -165,7 +165,7 @@ def _with_constants(claim: RankValue, outputs: int) -> RankValue:
     return replace(claim, value=claim.value + outputs, reference=f"{_CONSTANTS}; {claim.reference}")
 
 
-def _deep_claims(network: Convolutions, seen: tuple[int, ...], data: DataRanks) -> Claims:
+def _deep_claims(network: Convolutions, seen: tuple[int, ...], data: RankInputs) -> Claims:
     sizes = (*network.widths[:-1], data.effective_output_dim)
     rank, residual = data.entering_rank, data.residual_rank
     outer = [_rank_bound(deep_bounds.outer_product_upper_bound(sizes, seen, rank), _DEEP_OUTER)]
@@ -202,7 +202,7 @@ def _conjectures(chain: FilterChain | ImageChain) -> tuple[Conjecture, Conjectur
     return outer, functional, loss
 
 
-def _chain(network: Convolutions, data: DataRanks) -> FilterChain | ImageChain:
+def _chain(network: Convolutions, data: RankInputs) -> FilterChain | ImageChain:
     """The chain of filters, over the padded input; only the first convolution may be padded."""
     channels, strides, outputs = network.channels, network.strides, data.effective_output_dim
     margin = 2 * network.paddings[0]
@@ -216,7 +216,7 @@ def _chain(network: Convolutions, data: DataRanks) -> FilterChain | ImageChain:
     return ImageChain(rows, columns)
 
 
-def _deep_loss_bounds(sizes: tuple[int, ...], seen: tuple[int, ...], data: DataRanks) -> list[RankValue]:
+def _deep_loss_bounds(sizes: tuple[int, ...], seen: tuple[int, ...], data: RankInputs) -> list[RankValue]:
     rank, residual = data.entering_rank, data.residual_rank
     return [
         _rank_bound(deep_bounds.loss_upper_bound(sizes, seen, residual, rank), _DEEP_LOSS),
@@ -229,7 +229,7 @@ def _sees_full_rank(chain: FilterChain, input_rank: int) -> bool:
     return input_rank >= chain.channels[0] * chain.taps(0, chain.num_layers)
 
 
-def _one_hidden_claims(network: Convolutional, seen: tuple[int, ...], data: DataRanks) -> Claims:
+def _one_hidden_claims(network: Convolutional, seen: tuple[int, ...], data: RankInputs) -> Claims:
     """Exact for generic residuals of inputs in general position; padding zeros make the inputs special."""
     ((kernel,), (stride,), (padding,)) = network.kernels, network.strides, network.paddings
     channels, filters = network.channels
@@ -268,7 +268,7 @@ def own_block_upper_bound(layer_parameters: Sequence[int]) -> int:
 
 
 def claims_with_bias(
-    widths: tuple[int, ...], biases: tuple[bool, ...], layer_parameters: Sequence[int], data: DataRanks
+    widths: tuple[int, ...], biases: tuple[bool, ...], layer_parameters: Sequence[int], data: RankInputs
 ) -> Claims:
     """Linear networks with a bias in some or all layers: the dense formulas as bounds, cut at the parameters.
 
@@ -309,7 +309,7 @@ def non_linear_claims(
     return outer, functional, loss
 
 
-def one_biased_claims(network: Convolutions, data: DataRanks) -> tuple[list[RankValue], list[RankValue]]:
+def one_biased_claims(network: Convolutions, data: RankInputs) -> tuple[list[RankValue], list[RankValue]]:
     """What is claimed of H_f and H_L where the formulas hold, and nothing elsewhere."""
     if not isinstance(network, Convolutional) or network.num_layers != 2 or network.paddings[0]:
         return [], []

@@ -47,7 +47,7 @@ from typing import Literal, NamedTuple
 
 from hessmap.errors import require
 from hessmap.theory.data_ranks import (
-    DataRanks,
+    RankInputs,
     checked_count,
     checked_input_rank,
     checked_output,
@@ -576,7 +576,7 @@ def _network(
     return _Network(vertices, biased, rank, centred)
 
 
-def _residual(network: _Network, rank: int | None, uncentred: int | None, mean_is_zero: bool) -> DataRanks:
+def _residual(network: _Network, rank: int | None, uncentred: int | None, mean_is_zero: bool) -> RankInputs:
     """The ranks of the residual moments, completed by generic ones and checked against each other."""
     outputs, has_bias = network.vertices[-1], bool(network.biased)
     inputs = network.centred_input_rank if has_bias or mean_is_zero else network.input_rank
@@ -594,10 +594,10 @@ def _residual(network: _Network, rank: int | None, uncentred: int | None, mean_i
     must = "uncentred_residual_rank must be residual_rank, or one less where the constant is no function of the inputs"
     require(rank - uncentred <= (not adds_nothing), must, f"they are {uncentred} and {rank}")
     is_zero = mean_is_zero or rank == 0
-    return DataRanks(network.input_rank, network.centred_input_rank, rank, outputs, is_zero, uncentred, has_bias)
+    return RankInputs(network.input_rank, network.centred_input_rank, rank, outputs, is_zero, uncentred, has_bias)
 
 
-def _hessian_ranks(network: _Network, residual: DataRanks) -> HessianRanks:
+def _hessian_ranks(network: _Network, residual: RankInputs) -> HessianRanks:
     outer, functional = _outer_product_rank(network), _functional_rank(network, residual)
     if len(network.vertices) == 2:
         return HessianRanks(outer, functional, outer)
@@ -617,7 +617,7 @@ def _outer_product_rank(network: _Network) -> int:
     return nested_sum_dimension(to_output, from_input)
 
 
-def _functional_rank(network: _Network, residual: DataRanks) -> int:
+def _functional_rank(network: _Network, residual: RankInputs) -> int:
     num_layers = len(network.vertices) - 1
     if num_layers == 1:
         return 0
@@ -629,7 +629,7 @@ def _functional_rank(network: _Network, residual: DataRanks) -> int:
     return sum(_layer_ranks(left._replace(vertices=(inputs, *left.vertices[1:]), biased=biased), outputs_are_free=True))
 
 
-def _left_by_residual(network: _Network, residual: DataRanks) -> _Network:
+def _left_by_residual(network: _Network, residual: RankInputs) -> _Network:
     """The network between the inputs and the outputs that the residual moment [Omega, omega] involves."""
     hidden, num_layers = network.vertices[1:-1], len(network.vertices) - 1
     rank, uncentred = residual.residual_rank, residual.uncentred_residual_rank

@@ -7,7 +7,7 @@ from typing import Any
 
 from hessmap.networks import FullyConnected, is_homogeneous
 from hessmap.records import RankPrediction, RankValue
-from hessmap.theory.data_ranks import DataRanks, RankQuestion, Widths, checked_widths, data_ranks
+from hessmap.theory.data_ranks import RankInputs, RankQuestion, Widths, checked_widths, data_ranks
 from hessmap.theory.fully_connected import activations, linear
 from hessmap.theory.prediction import Claims, Conjecture, ManySamples, rank_prediction, rank_rule
 
@@ -71,7 +71,7 @@ def fully_connected_ranks(network: FullyConnected, question: RankQuestion) -> Ra
     )
 
 
-def linear_claims(widths: Widths, biases: tuple[bool, ...], data: DataRanks) -> Claims:
+def linear_claims(widths: Widths, biases: tuple[bool, ...], data: RankInputs) -> Claims:
     """What is claimed about the dense linear network with a bias in none, some or all of its layers."""
     biased = list(compress(range(1, len(widths)), biases))
     rank = data.centred_input_rank if data.input_rank is None else data.input_rank
@@ -102,7 +102,7 @@ def linear_claims(widths: Widths, biases: tuple[bool, ...], data: DataRanks) -> 
     return [outer], functional, loss
 
 
-def _functional_claim(rank: int, biases: tuple[bool, ...], data: DataRanks) -> RankValue:
+def _functional_claim(rank: int, biases: tuple[bool, ...], data: RankInputs) -> RankValue:
     if len(biases) == 1:
         return RankValue(rank, "exact", _ONE_LAYER)
     if data.mean_residual_is_zero or data.residual_rank == 0:
@@ -112,7 +112,7 @@ def _functional_claim(rank: int, biases: tuple[bool, ...], data: DataRanks) -> R
     return (_ALL_BIASES[0] if all(biases) else _SOME_BIASES).value(rank)
 
 
-def _loss_claim(rank: int, biases: tuple[bool, ...], data: DataRanks) -> RankValue:
+def _loss_claim(rank: int, biases: tuple[bool, ...], data: RankInputs) -> RankValue:
     if len(biases) == 1 or data.residual_rank == 0:
         return RankValue(rank, "exact", _ONE_LAYER if len(biases) == 1 else _NO_MEAN)
     if data.mean_residual_is_zero and biases[-1]:
@@ -120,7 +120,7 @@ def _loss_claim(rank: int, biases: tuple[bool, ...], data: DataRanks) -> RankVal
     return (_ALL_BIASES[1] if all(biases) else _SOME_BIASES).value(rank)
 
 
-def _non_linear_claims(network: FullyConnected, widths: Widths, data: DataRanks) -> Claims:
+def _non_linear_claims(network: FullyConnected, widths: Widths, data: RankInputs) -> Claims:
     """Upper bounds; with a bias in the first layer it is the centred rank of the inputs that reaches its weights."""
     first, *_ = network.biases
     rank = data.centred_input_rank if first or data.input_rank is None else data.input_rank
@@ -137,7 +137,7 @@ def _non_linear_claims(network: FullyConnected, widths: Widths, data: DataRanks)
 
 
 def _many_samples_claims(
-    network: FullyConnected, widths: Widths, data: DataRanks, question: RankQuestion
+    network: FullyConnected, widths: Widths, data: RankInputs, question: RankQuestion
 ) -> ManySamples | None:
     """The exact ranks of one hidden layer of ReLUs, where the question leaves samples and residual general."""
     is_general = question.num_samples is None and question.residual_rank is None and not question.mean_residual_is_zero
