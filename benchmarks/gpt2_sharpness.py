@@ -5,9 +5,11 @@ tokens, float32. The peak is that of the resident memory of the process (``VmHWM
 what the model and its kept graph take. Every row runs in a process of its own. Rows of the peers need `.venv-peers`:
 their own products and their own iterations from their own random start, stopped by the same criterion (residual of the
 Ritz pair at most tolerance times the eigenvalue; PyHessian, which has no residual: its relative change). Seconds are
-the best of the products of a row, with the load of the machine beside them.
+the best of the products of a row, with the load of the machine beside them. Every row is written when it is done, and
+a row of the same model and settings that is in the file is not measured again.
 
-    python benchmarks/gpt2_sharpness.py [--rows sharpness,top5,hessian-eigenthings,PyHessian] [--layers 12]
+    python benchmarks/gpt2_sharpness.py [--rows sharpness,top5,hessian-eigenthings,PyHessian] [--again]
+    python benchmarks/gpt2_sharpness.py --layers 1 --tokens 1000 --output gpt2_small  # a trial
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ def ours(model: nn.Module, ids: Tensor, task: str, given: argparse.Namespace) ->
             found = hm.sharpness(hessian, tolerance=given.tolerance, memory_budget=budget)
             values = {"value": found.value, "residual": found.residual}
         else:
-            found = hm.top_eigenpairs(hessian, 5, tolerance=given.tolerance, memory_budget=budget)
+            found = hm.top_eigenpairs(
+                hessian, 5, tolerance=given.tolerance, memory_budget=budget, max_products=given.products
+            )
             values = {"value": found.eigenvalues.tolist(), "residual": found.residuals.tolist()}
         return values | {
             "num_products": found.num_products,
@@ -190,6 +194,11 @@ def pyhessian(model: nn.Module, ids: Tensor, given: argparse.Namespace) -> dict[
 ROWS = ("sharpness", "top5", "hessian-eigenthings", "PyHessian")
 
 
+def rows_of(stored: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(stored.read_text())["cases"] if stored.exists() else []
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", default=",".join(ROWS))
@@ -198,17 +207,28 @@ def main() -> None:
     parser.add_argument(
         "--steps", type=int, default=24, help="at most, for the peers, of which one stores a vector a step"
     )
+    parser.add_argument("--products", type=int, default=150, help="at most, for the five eigenpairs")
     parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--tokens", type=int, default=50_257)
+    parser.add_argument("--output", default="gpt2_sharpness")
+    parser.add_argument("--again", action="store_true", help="measure rows that are in the file as well")
     given = parser.parse_args()
     names = given.rows.split(",")
+    settings = {name: getattr(given, name) for name in ("budget", "tolerance", "steps", "products", "layers", "tokens")}
+    stored = RESULTS / f"{given.output}.json"
     if len(names) > 1:
-        rest = [f"--{name}={getattr(given, name)}" for name in ("budget", "tolerance", "steps", "layers")]
+        rest = [f"--{name}={value}" for name, value in (settings | {"output": given.output}).items()]
+        done = [] if given.again else [row["row"] for row in rows_of(stored) if row.get("settings") == settings]
         for name in names:
-            subprocess.run([sys.executable, __file__, f"--rows={name}", *rest], check=True)
+            if name in done:
+                print(f"{name}: measured before")
+            else:
+                subprocess.run([sys.executable, __file__, f"--rows={name}", *rest], check=False)
         return
     torch.manual_seed(0)
-    model = GPT2(given.layers)
-    ids = torch.randint(50_257, (8, 64))
+    model = GPT2(given.layers, tokens=given.tokens)
+    ids = torch.randint(given.tokens, (8, 64))
+    where = environment()
     if names[0] == "hessian-eigenthings":
         line = eigenthings(model, ids, given)
     elif names[0] == "PyHessian":
@@ -218,9 +238,8 @@ def main() -> None:
     num_parameters = sum(parameter.numel() for parameter in model.parameters())
     line = {"row": names[0], "num_parameters": num_parameters, "bytes_of_a_vector": 4 * num_parameters} | line
     print(line, flush=True)
-    stored = RESULTS / "gpt2_sharpness.json"
-    others = json.loads(stored.read_text())["cases"] if stored.exists() else []
-    write("gpt2_sharpness", environment(), [*(row for row in others if row["row"] != names[0]), line])
+    others = [row for row in rows_of(stored) if row["row"] != names[0]]
+    write(given.output, where, [*others, line | {"settings": settings}])
 
 
 if __name__ == "__main__":

@@ -9,6 +9,11 @@ where the third derivative is of the scale of the weights; eps is that of the na
 D(h). Where its norm is larger than eps^(2/3) of the product leads to expect, steps that are 8 times shorter and
 longer are tried too, and the product with the smallest difference is returned. The choice depends on the vector
 alone, so that equal vectors have equal products.
+
+**Kinks.** Steps in half precision are so long that they cross kinks (ReLU), which D(h) and D(2h) share: both measure a
+smoothed curvature, and their difference does not show it. The differences of the two sides do: those of a smooth
+gradient are apart in proportion to h, while different kinks on either side, and rounding, leave them as far apart at h
+as at 2h. Then half of that is a part of the error.
 """
 
 from __future__ import annotations
@@ -25,6 +30,8 @@ from hessmap.problem import Problem, samples_at_once
 _EXPECTED = 4.0  # times eps^(2/3): an error above it is worth trying other steps
 _RATIO = 8.0  # between the steps that are tried
 _MOST_STEPS = 4  # pairs of differences for one product
+_NARROW = 1e-4  # rounding unit above which steps may cross many kinks
+_SMOOTH = 2**0.5  # growth of what sets the two sides apart from h to 2h: 2 for smooth gradients, at most 1 for kinks
 _SMALL = 0.1  # of the root mean square of all weights: that of a tensor counts as no smaller
 
 
@@ -52,12 +59,20 @@ def difference_product(
         norm: The norm of a vector; over all processes where vectors are sharded.
 
     Returns:
-        DifferenceProduct: D(h) of the best step, and ||D(h) - D(2h)|| / ||D(h)||, at least eps.
+        DifferenceProduct: D(h) of the best step, and ||D(h) - D(2h)|| / ||D(h)||, at least eps; of gradients in half
+            precision also at least what kinks and rounding leave between the two sides.
     """
+    centre = gradient(torch.zeros_like(vector)) if eps > _NARROW else None
 
     def tried(factor: float) -> DifferenceProduct:
-        near, far = (_central_difference(gradient, vector, factor * step * times) for times in (1.0, 2.0))
+        (near, bent), (far, bent_far) = (
+            _central_difference(gradient, vector, factor * step * times, centre) for times in (1.0, 2.0)
+        )
         size, apart = norm(near), norm(near - far)
+        if bent is not None and bent_far is not None:
+            sides = norm(bent)
+            if norm(bent_far) < _SMOOTH * sides:
+                apart = max(apart, sides / 2)
         if not size:  # below the rounding of gradients: nothing is known of the product, unless both are zero
             return DifferenceProduct(near, 1.0 if apart else eps)
         return DifferenceProduct(near, max(eps, apart / size))
@@ -76,8 +91,13 @@ def difference_product(
     return best
 
 
-def _central_difference(gradient: Callable[[Tensor], Tensor], vector: Tensor, step: float) -> Tensor:
-    return (gradient(step * vector) - gradient(-step * vector)) / (2 * step)
+def _central_difference(
+    gradient: Callable[[Tensor], Tensor], vector: Tensor, step: float, centre: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The central difference, and the one of the two one-sided ones where the gradient at the centre is known."""
+    ahead, behind = gradient(step * vector), gradient(-step * vector)
+    bent = None if centre is None else (ahead - 2 * centre + behind) / step
+    return (ahead - behind) / (2 * step), bent
 
 
 def difference_step(vector_squares: Tensor, point_squares: Tensor, sizes: Tensor, eps: float) -> float:
