@@ -80,6 +80,18 @@ def test_training_again_is_leaving_out_in_closed_form() -> None:
         assert close(effects, (queries.inputs @ change)[:, 0], 1e-6)
 
 
+def test_training_again_with_damping_is_kept_near_the_trained_weights() -> None:
+    training, queries, inputs, targets = ridge()
+    damping = 0.3
+    found = retraining_effects(training, queries, [2], damping=damping, measure="output")
+    kept = training.weights.clone()
+    kept[2] = 0.0
+    matrix = inputs.T @ (kept[:, None] * inputs) + (2 * L2 + damping) * torch.eye(4, dtype=DOUBLE)
+    right = inputs.T @ (kept[:, None] * targets) + damping * training.parameters[:, None]
+    change = torch.linalg.solve(matrix, right) - training.parameters[:, None]
+    assert close(found.effects[0], (queries.inputs @ change)[:, 0], 1e-6)
+
+
 @pytest.mark.parametrize("kind", ["kfac", "ekfac", "diagonal", "block", "full", "operator"])
 def test_scores_are_those_of_dense_linear_algebra(kind: str) -> None:
     training, queries = classifier()

@@ -200,6 +200,24 @@ def test_held_out_classes_are_scored_by_their_probit_probabilities() -> None:
     assert len(posterior.held_out_prior(held_out).prior_precisions) == 25
 
 
+@pytest.mark.parametrize(
+    ("tried", "is_inside"),
+    [([0.1, 1.0, 10.0], True), ([10.0, 1.0, 0.1], True), ([1.0, 10.0], False), ([0.1, 1.0], False)],
+)
+def test_a_choice_is_inside_where_values_on_both_sides_were_tried(
+    tried: list[float], is_inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = classifier()
+    posterior = hm.laplace(problem, "diagonal")
+
+    def likelihoods(self: object, _: hm.Problem, damping: float) -> Tensor:
+        return torch.full((4,), -abs(np.log(damping * posterior.scale)), dtype=DOUBLE)  # highest at a prior of 1
+
+    monkeypatch.setattr(type(posterior), "_held_out_likelihoods", likelihoods)
+    found = posterior.held_out_prior(problem, tried)
+    assert (found.prior_precision, found.is_inside) == (1.0, is_inside)
+
+
 def test_records_go_through_files(tmp_path: Path) -> None:
     problem = classifier()
     posterior = hm.laplace(problem, "kfac")

@@ -110,6 +110,12 @@ def test_a_model_merged_with_itself_is_the_model() -> None:
         assert difference(hm.merge([model, model], [curvature, curvature]), model) < 1e-14
 
 
+def test_any_strength_from_zero_on_scales_the_penalty() -> None:
+    (other, _), (_, problem) = mlp(1), mlp(0)
+    whole, half, none = (float(hm.ewc_penalty(problem, strength=one)(other).detach()) for one in (1.0, 0.5, 0.0))
+    assert (half, none) == (pytest.approx(whole / 2, rel=1e-12), 0.0)
+
+
 @pytest.mark.parametrize("kind", ["diagonal", "kfac", "full", "operator"])
 def test_the_penalty_is_the_quadratic_form_and_its_gradient_the_product(kind: str) -> None:
     model, problem = mlp(0)
@@ -164,6 +170,8 @@ def test_wrong_arguments_are_answered_in_a_sentence() -> None:
         hm.merge([one, two], [{"0.bias": torch.zeros(4)}] * 2, damping=0.0)
     with pytest.raises(InvalidInput, match="at least one parameter"):
         hm.merge([one, two], [{}, {}])
+    with pytest.raises(InvalidInput, match=r"damping must not be negative.*-0\.5"):
+        hm.merge([one, two], curvatures, damping=-0.5)
     with pytest.raises(InvalidInput, match="strength must not be negative"):
         hm.ewc_penalty(first, strength=-1.0)
 

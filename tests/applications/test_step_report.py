@@ -384,3 +384,28 @@ def test_finite_differences_are_used_where_the_problem_asks_for_them() -> None:
     assert found.directional_sharpness.error > 100 * exact.directional_sharpness.error
     assert found.batch_sharpness is None
     assert any("finite differences" in note for note in found.notes)
+
+
+def test_the_parameter_with_the_fewest_steps_decides_whether_the_preconditioner_still_changes() -> None:
+    model, x, y = network()
+    optimizer = optim.Adam(model.parameters(), lr=1e-3)
+    train(model, optimizer, F.cross_entropy, x, y, 12)
+    quick: dict[str, Any] = {"quantities": ("directional_sharpness",)}
+    assert not any("still changes" in note for note in report(model, optimizer, "cross_entropy", x, y, **quick).notes)
+    next(iter(optimizer.state.values()))["step"].fill_(3.0)
+    found = report(model, optimizer, "cross_entropy", x, y, **quick)
+    assert any("step 4 of the optimiser" in note and "still changes" in note for note in found.notes)
+
+
+def test_evaluations_of_the_loss_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x, y = network()
+    problem, evaluate, calls = hm.Problem(model, "cross_entropy", x, y), hm.Problem.risk, []
+
+    def counted(self: hm.Problem) -> float:
+        calls.append(self)
+        return evaluate(self)
+
+    monkeypatch.setattr(hm.Problem, "risk", counted)
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    found = hm.step_report(problem, optimizer, quantities=("measured_change", "critical_learning_rate"))
+    assert found.num_passes == len(calls) > 0

@@ -16,6 +16,7 @@ from hessmap.hessians.products import hessian_product
 from hessmap.linalg.lanczos import spectral_norm
 from hessmap.problem.trace import recording_of
 from hessmap.records import PARTS
+from hidden_products import HiddenProduct
 
 by_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 by_part = pytest.mark.parametrize("part", PARTS)
@@ -128,20 +129,6 @@ def test_every_case_is_lifted_and_unused_parameters_are_named():
     notes = " ".join(matrices["residual, norms, repeated"].notes)
     assert "went by autograd" not in notes
     assert "does not depend on parameter 'never_used.weight'" in notes
-
-
-class HiddenProduct(torch.autograd.Function):
-    """A product that no torch-function mode sees."""
-
-    @staticmethod
-    def forward(ctx, inputs, weight):
-        ctx.save_for_backward(inputs, weight)
-        return inputs @ weight
-
-    @staticmethod
-    def backward(ctx, slope):
-        inputs, weight = ctx.saved_tensors
-        return slope @ weight.T, inputs.T @ slope
 
 
 class Hidden(nn.Module):

@@ -13,6 +13,7 @@ from torch.nn.utils import parametrizations
 import hessmap as hm
 from hessmap.problem.layer_calls import LayerUse, Recording, SampleAxis
 from hessmap.problem.trace import recording_of
+from hidden_products import HiddenProduct
 
 INPUTS = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(5) % 3
@@ -39,18 +40,6 @@ def recording(body: Callable[[Wrapped, Tensor], Tensor]) -> Recording:
 
 def kinds(found: Recording, name: str) -> list[str]:
     return [use.kind for use in found.uses_of(name)]
-
-
-class HiddenProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, inputs, weight):
-        ctx.save_for_backward(inputs, weight)
-        return inputs @ weight
-
-    @staticmethod
-    def backward(ctx, slope):
-        inputs, weight = ctx.saved_tensors
-        return slope @ weight.T, inputs.T @ slope
 
 
 KNOWN = {

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import hessmap as hm
 from hessmap.errors import UnsupportedNetwork
+from hidden_products import HiddenProduct
 
 INPUTS = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 LABELS = torch.arange(5) % 3
@@ -34,18 +35,6 @@ class Wrapped(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(self.body(self, inputs))
-
-
-class HiddenProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, inputs, weight):
-        ctx.save_for_backward(inputs, weight)
-        return inputs @ weight
-
-    @staticmethod
-    def backward(ctx, slope):
-        inputs, weight = ctx.saved_tensors
-        return slope @ weight.T, inputs.flatten(0, 1).T @ slope.flatten(0, 1)
 
 
 class OnceDifferentiable(torch.autograd.Function):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from study_rows import measured
 
 from hessmap.errors import InvalidInput, UnsupportedNetwork
 from hessmap.exact import certified_rank
 from hessmap.networks import Convolutional, FullyConnected, LocallyConnected, parse_network
 from hessmap.records import PARTS
-from hessmap.records.record import decode, encode
 from hessmap_research.runner.plan import hash_of_data
 from hessmap_research.studies import Claim, Row, Study, claim_id
 from hessmap_research.studies.cnn import locality, rank_vs_channels, rank_vs_filter, rank_vs_samples
@@ -25,13 +25,6 @@ AXES = {
 }
 NAMES = {"outer_product": "H_o", "functional": "H_f", "loss": "H_L"}
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10", "gaussian")
-
-
-def measured(study: Study, data: str = "digits", **fields: Any) -> list[Row]:
-    """The rows of some cases as the store gives them back."""
-    cases = [case for case in study.cases_on(data) if all(case.get(name) == value for name, value in fields.items())]
-    assert cases, f"no case of {study.name} has {fields}"
-    return [Row(case, decode(encode(study.measure(case)))) for case in cases]
 
 
 def changed(row: Row, part: str, value: int, group: str = "measured") -> Row:

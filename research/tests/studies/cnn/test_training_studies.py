@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from study_rows import as_stored, changed
 
 from hessmap.records import PARTS
-from hessmap.records.record import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
 from hessmap_research.studies import Row, Study, claim_id
 from hessmap_research.studies.cnn import generalisation, lenet, reconstruction, training
@@ -31,14 +31,6 @@ def measured(study: Study, **fields: Any) -> Row:
         case for case in study.cases_on("digits") if all(case.get(name) == value for name, value in fields.items())
     )
     return as_stored(case, study.measure(case))
-
-
-def as_stored(case: Any, record: Any) -> Row:
-    return Row(case, decode(encode(record)))
-
-
-def changed(row: Row, **fields: Any) -> Row:
-    return Row(row.case, {**row.record, **fields})
 
 
 def with_value(row: Row, name: str, part: str, value: float) -> Row:

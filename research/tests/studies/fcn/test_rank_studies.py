@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from study_rows import as_stored, changed, measured
 
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
-from hessmap.records.record import decode, encode
 from hessmap_research.studies import Row, Study
 from hessmap_research.studies.fcn import bias, effective_parameters, rank_sweeps
 from hessmap_research.studies.fcn.effective_parameters import _claim, _neighbours
@@ -20,23 +20,6 @@ from hessmap_research.studies.hessian_ranks import data_ranks
 
 SWEEPS = {"num_samples": rank_sweeps.SAMPLES, "width": rank_sweeps.WIDTH, "num_hidden": rank_sweeps.DEPTH}
 DATA = ("digits", "mnist", "fashion_mnist", "cifar10")
-
-
-def as_stored(case: Any, record: Any) -> Row:
-    """A row as the store gives it back."""
-    return Row(case, decode(encode(record)))
-
-
-def measured(study: Study, **fields: Any) -> list[Row]:
-    cases = [
-        case for case in study.cases_on("digits") if all(case.get(name) == value for name, value in fields.items())
-    ]
-    assert cases, f"no case of {study.name} has {fields}"
-    return [as_stored(case, study.measure(case)) for case in cases]
-
-
-def changed(row: Row, **fields: Any) -> Row:
-    return Row(row.case, {**row.record, **fields})
 
 
 @pytest.mark.parametrize("x", SWEEPS)

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from study_rows import as_stored, changed, measured
 
 from hessmap.datasets import Data, digits, linear_teacher
 from hessmap.networks import FullyConnected
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS
-from hessmap.records.record import decode, encode
 from hessmap_research.runner.model_cache import use_models_folder
-from hessmap_research.studies import Row, Study
+from hessmap_research.studies import Row
 from hessmap_research.studies.along_training import Snapshot, _evenly_spread
 from hessmap_research.studies.fcn import (
     nonlinear_spectrum,
@@ -30,22 +30,6 @@ from hessmap_research.studies.fcn.training import _record_along_training, bottle
 from hessmap_research.studies.plotted_curves import few_places
 
 SMALL: dict[str, Any] = {"data": "digits", "network": "16-6-5-4", "loss": "squared", "inputs": "as they are", "seed": 0}
-
-
-def as_stored(case: Any, record: Any) -> Row:
-    return Row(case, decode(encode(record)))
-
-
-def measured(study: Study, **fields: Any) -> list[Row]:
-    cases = [
-        case for case in study.cases_on("digits") if all(case.get(name) == value for name, value in fields.items())
-    ]
-    assert cases, f"no case of {study.name} has {fields}"
-    return [as_stored(case, study.measure(case)) for case in cases]
-
-
-def changed(row: Row, **fields: Any) -> Row:
-    return Row(row.case, {**row.record, **fields})
 
 
 # Plateaus

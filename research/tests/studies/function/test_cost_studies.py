@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from study_rows import changed, measured
 
 from hessmap.networks import FullyConnected, Polynomial, parse_network
 from hessmap.records.record import decode, encode
-from hessmap_research.studies import Row, Study
+from hessmap_research.studies import Row
 from hessmap_research.studies.function import balance, krr, linear_cost, schatten, trained_zoo
 from hessmap_research.studies.layers.trained_layers import ZooNetwork
 from hessmap_research.studies.trained_networks import (
@@ -23,18 +24,8 @@ from hessmap_research.studies.trained_networks import (
 )
 
 
-def measured(study: Study, **fields: Any) -> list[Row]:
-    cases = [case for case in study.cases_on("") if all(case.get(name) == value for name, value in fields.items())]
-    assert cases, f"no case of {study.name} has {fields}"
-    return [Row(case, decode(encode(study.measure(case)))) for case in cases]
-
-
-def changed(row: Row, **fields: Any) -> Row:
-    return Row(row.case, {**row.record, **fields})
-
-
 def test_balanced_factors_attain_the_cost_and_the_verdict_can_fail() -> None:
-    rows = measured(linear_cost.STUDY, num_layers=3)
+    rows = measured(linear_cost.STUDY, "", num_layers=3)
     assert linear_cost.STUDY.outcome(rows).holds
     trained = [row for row in rows if row["item"] == "trained"]
     assert all(np.all(row.array("excess") > -1e-12) for row in trained)
@@ -64,7 +55,7 @@ def test_the_gradient_of_a_linear_network_is_that_of_autograd() -> None:
 
 
 def test_kernel_regression_has_the_corrected_rank_and_not_the_printed_one() -> None:
-    rows = measured(krr.STUDY, seed=0)
+    rows = measured(krr.STUDY, "", seed=0)
     assert krr.STUDY.outcome(rows).holds
     assert {(row["measured"], row["printed"]) for row in rows if row["input_dim"] == 3} == {(3, 4)}
     as_printed = [changed(row, measured=row["printed"]) for row in rows]
@@ -74,7 +65,7 @@ def test_kernel_regression_has_the_corrected_rank_and_not_the_printed_one() -> N
 @pytest.mark.parametrize("slope", [1.0, -0.5])
 def test_defects_decay_as_the_law_says(slope: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(balance, "_LAST_TIME", 0.125)
-    rows = measured(balance.STUDY, slope=slope, seed=0)
+    rows = measured(balance.STUDY, "", slope=slope, seed=0)
     assert rows[0]["law_error"] < (1e-8 if slope == 1.0 else 1e-4)
     assert balance.STUDY.outcome(rows).holds
     assert not balance.STUDY.outcome([changed(rows[0], law_error=1e-3)]).holds
@@ -95,9 +86,9 @@ def test_descent_ends_balanced_and_a_larger_imbalance_is_told(monkeypatch: pytes
 def test_norms_stay_above_their_bounds_and_a_violation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schatten, "_NUM_NETWORKS", 10)
     rows = [
-        *measured(schatten.STUDY, item="random", num_layers=4),
-        *measured(schatten.STUDY, item="path", num_layers=6),
-        *measured(schatten.STUDY, item="growth", true_rank=2),
+        *measured(schatten.STUDY, "", item="random", num_layers=4),
+        *measured(schatten.STUDY, "", item="path", num_layers=6),
+        *measured(schatten.STUDY, "", item="growth", true_rank=2),
     ]
     assert schatten.STUDY.outcome(rows).holds
     for place, name, value in ((0, "least_ratio", 0.99), (1, "least_slope_ratio", 0.99), (2, "exponent", 0.6)):
@@ -146,7 +137,7 @@ def test_the_zoo_measures_what_is_cached_and_tells_contradictions(monkeypatch: p
             trained_network(FullyConnected(widths, bias=True, activation="relu"), data, epochs=1, learning_rate=0.01)
 
     monkeypatch.setattr(trained_zoo, "_train_dense", small)
-    (row,) = measured(trained_zoo.STUDY, family="fully connected")
+    (row,) = measured(trained_zoo.STUDY, "", family="fully connected")
     assert row["num_cached"] == row["num_measured"] == 2
     assert sorted(row.array("upper_bound")) == [4, 6]
     assert trained_zoo.STUDY.outcome([row]).holds
