@@ -15,7 +15,7 @@ from hessmap.hessians import dense as engine
 from hessmap.hessians.products import BlockProducts
 from hessmap.linalg import Fallbacks, checked_shortcut, is_answerable
 from hessmap.linalg.devices import is_out_of_memory
-from hessmap.problem import operations as operation_formulas
+from hessmap.problem import evaluation
 from hessmap.problem.trace import recording_of
 
 KINDS = ("loss", "outer_product", "functional", "empirical_fisher")
@@ -242,7 +242,7 @@ def rewritten(error: Error) -> hm.Problem:
 
     problem = hm.Problem(convolutional().double(), "squared", images(), LABELS)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(operation_formulas.FASTER, torch.conv2d, raising)
+        patch.setitem(evaluation.FASTER, torch.conv2d, raising)
         hm.loss_hessian(problem) @ torch.ones(problem.num_parameters, dtype=torch.float64)
     return problem
 
