@@ -260,3 +260,18 @@ def test_a_study_without_a_cited_verdict_is_found() -> None:
     assert uncited_studies(item) == ["fcn/ntk", "fcn/conjectures"]
     assert uncited_studies(replace(item, outcomes=(("fcn/ntk", "cases", "agrees"),))) == ["fcn/conjectures"]
     assert uncited_studies(replace(item, status="not run")) == []
+
+
+@pytest.mark.parametrize("item", [item for item in ITEMS if item.rows], ids=lambda one: f"{one.paper}: {one.item}")
+def test_the_rows_that_an_item_chooses_exist(item: Item) -> None:
+    for study in dict.fromkeys(study for study, _, _ in item.rows):
+        assert study in item.studies
+        chosen = item.chosen(study)
+        rows = [
+            row
+            for row in committed(study).stored.rows
+            if all(str(row.get(name)) in values for name, values in chosen.items())
+        ]
+        assert rows
+        for name, values in chosen.items():
+            assert {str(row.get(name)) for row in rows} == set(values), (study, name)

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -217,7 +218,7 @@ def item_page(paper: Paper, items: Sequence[Item]) -> str:
                 "item": item,
                 "functions": [_function(name) for name in item.functions],
                 "outcomes": [_outcome(*cited) for cited in item.outcomes],
-                "tables": [(study, _table(study)) for study in item.studies],
+                "tables": [(study, _words(item.chosen(study)), _table(study, item)) for study in item.studies],
                 "figures": [(_RESEARCH / "docs" / figure).as_uri() for figure in item.figures],
             }
             for item in items
@@ -246,8 +247,17 @@ def _outcome(study: str, claim: str, outcome: str) -> dict[str, str]:
     return {"study": study, "outcome": outcome, "sentence": found.sentence, "counts": counts}
 
 
-def _table(study: str) -> Any:
-    """A few rows of the stored results, or None."""
+def _words(chosen: dict[str, tuple[str, ...]]) -> str:
+    """Which rows are shown.
+
+    >>> _words({"data": ("mnist", "cifar10"), "loss": ("squared",)})
+    'data: mnist, cifar10; loss: squared'
+    """
+    return "; ".join(f"{field}: {', '.join(values)}" for field, values in chosen.items())
+
+
+def _table(study: str, item: Item) -> Any:
+    """A few of the stored rows that the item is about, or None."""
     from hessmap_research.runner.collection import collection_from_results
     from hessmap_research.runner.registry import find
     from hessmap_research.views.table import study_table
@@ -255,4 +265,7 @@ def _table(study: str) -> Any:
     known = find(study)
     if not (_RESEARCH / "results" / f"{study.replace('/', '-')}.json").is_file():
         return None
-    return study_table(collection_from_results(known, _RESEARCH / "results"), most_lines=_MOST_LINES)
+    found = collection_from_results(known, _RESEARCH / "results")
+    chosen = item.chosen(study)
+    rows = [row for row in found.stored.rows if all(str(row.get(name)) in values for name, values in chosen.items())]
+    return study_table(replace(found, stored=replace(found.stored, rows=tuple(rows))), most_lines=_MOST_LINES)

@@ -218,6 +218,18 @@ def claims(rows: Sequence[Row]) -> Iterator[Claim]:
             detail = f"in {won} of {len(leads)}, by {min(leads):.3f} to {max(leads):.3f}"
             yield Claim.counted(claim_id("nearer", better), f"Trained hidden layers: {claim}", won, len(leads), detail)
     yield from published_claims(hidden)
+    printed = [row for row in hidden if "size" in row and "published" in row]
+    yield Claim.about(
+        "table-8-nearer",
+        "Networks on all images, every length of training: S_q is nearer than S to the paper's overlap",
+        printed,
+        lambda row: _distance(row, "by_activity") < _distance(row, "centred"),
+    )
+
+
+def _distance(row: Row, field: str) -> float:
+    """From the overlap of Table 8."""
+    return abs(row.number(field) - row.number("published"))
 
 
 def _overlaps(data: str) -> tuple[Lines, ...]:
