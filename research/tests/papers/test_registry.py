@@ -262,9 +262,11 @@ def test_a_study_without_a_cited_verdict_is_found() -> None:
     assert uncited_studies(replace(item, status="not run")) == []
 
 
-@pytest.mark.parametrize("item", [item for item in ITEMS if item.rows], ids=lambda one: f"{one.paper}: {one.item}")
+@pytest.mark.parametrize(
+    "item", [item for item in ITEMS if item.row_filters], ids=lambda one: f"{one.paper}: {one.item}"
+)
 def test_the_rows_that_an_item_chooses_exist(item: Item) -> None:
-    for study in dict.fromkeys(study for study, _, _ in item.rows):
+    for study in dict.fromkeys(study for study, _, _ in item.row_filters):
         assert study in item.studies
         chosen = item.chosen(study)
         rows = [

@@ -174,8 +174,8 @@ class Item(Record):
     "cases" and "agrees". ``numbers`` are rows of a table: what, the paper's number and ours; ``published`` and ``ours``
     are what no such table has. ``left`` is what remains to be run,
     whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
-    ``also`` are other names, of sections and equations that state the same. ``rows`` choose the stored rows that the
-    item is about, by a study, a field and one of its values; a field that is named twice has either value.
+    ``also`` are other names, of sections and equations that state the same. ``row_filters`` choose the stored rows that
+    the item is about, by a study, a field and one of its values; a field that is named twice has either value.
     """
 
     paper: int
@@ -193,7 +193,7 @@ class Item(Record):
     ours: str = ""
     left: str = ""
     also: tuple[str, ...] = ()
-    rows: tuple[tuple[str, str, str], ...] = ()
+    row_filters: tuple[tuple[str, str, str], ...] = ()
     summary_fields: ClassVar[tuple[str, ...]] = ("paper", "item", "status", "claim")
 
     @property
@@ -218,11 +218,11 @@ class Item(Record):
         """The values that the fields of the rows of a study may have.
 
         >>> fields = (("cnn/locality", "data", "mnist"), ("cnn/locality", "data", "cifar10"))
-        >>> Item(1, "Figure 5", "ranks fall", "verified", rows=fields).chosen("cnn/locality")
+        >>> Item(1, "Figure 5", "ranks fall", "verified", row_filters=fields).chosen("cnn/locality")
         {'data': ('mnist', 'cifar10')}
         """
         found: dict[str, tuple[str, ...]] = {}
-        for _, field, value in (line for line in self.rows if line[0] == study):
+        for _, field, value in (line for line in self.row_filters if line[0] == study):
             found[field] = (*found.get(field, ()), value)
         return found
 
