@@ -15,6 +15,7 @@ a row of the same model and settings that is in the file is not measured again.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -172,7 +173,7 @@ def eigenthings(model: nn.Module, ids: Tensor, given: argparse.Namespace) -> dic
 
 def pyhessian(model: nn.Module, ids: Tensor, given: argparse.Namespace) -> dict[str, Any]:
     """Power iteration until the eigenvalue changes by less than the tolerance."""
-    import pyhessian.hessian as peer
+    peer: Any = importlib.import_module("pyhessian.hessian")  # the package has a class of that name
 
     operator = peer.hessian(model, next_token_loss, data=(ids, ids), cuda=False)
     torch.manual_seed(0)
