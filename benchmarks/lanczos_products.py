@@ -3,7 +3,7 @@
 Loss Hessians of real networks, untrained and trained, the eigenvalues that are largest in magnitude, as
 ``auto_spectrum`` asks for them, by blocks of 1, 4 and 16 vectors. Products are counted, not timed: the counts hold on
 any machine. Their median over the operators is fitted by a plane in the number of eigenpairs and the width of the
-blocks; ``measurement.method_choice`` predicts seconds from that plane.
+blocks; ``measurement.choose_method`` predicts seconds from that plane.
 
     HESSMAP_DATA=.. python benchmarks/lanczos_products.py [--samples 60] [--counts 5 20 50]
 """
