@@ -214,14 +214,14 @@ def test_the_stored_outcomes_and_the_pages_are_up_to_date() -> None:
 
 def test_a_page_has_the_numbers_that_there_are() -> None:
     item = Item(0, "Figure 1", "Errors fall.", "verified", evidence="seen")
-    numbers = {"both": ("0.5", "0.4 (MNIST)"), "ours": ("", "0.4 (MNIST)"), "theirs": ("0.5", ""), "none": ("", "")}
-    rows = {
-        name: beginning(replace(papers()[0], items=(replace(item, published=published, ours=ours),)))
-        for name, (published, ours) in numbers.items()
+    numbers: dict[str, tuple[tuple[str, str, str], ...]] = {
+        "both": (("error", "0.5", "0.4"), ("norm", "", "2")),
+        "none": (),
     }
-    assert "| seen. Paper: 0.5; ours: 0.4 (MNIST). |" in rows["both"]
-    assert "| seen. Ours: 0.4 (MNIST). |" in rows["ours"]
-    assert "| seen. Paper: 0.5. |" in rows["theirs"]
+    rows = {
+        name: beginning(replace(papers()[0], items=(replace(item, numbers=some),))) for name, some in numbers.items()
+    }
+    assert "| seen. Ours: error 0.4 (paper: 0.5); norm 2. |" in rows["both"]
     assert "| seen |" in rows["none"]
 
 

@@ -49,14 +49,9 @@ def _row(item: Item, page: str) -> str:
 
 
 def _numbers(item: Item) -> str:
-    """The published numbers and ours, or those of the two that there are."""
-    if item.numbers:
-        return " Paper and ours: " + "; ".join(f"{name} {theirs}, {ours}" for name, theirs, ours in item.numbers) + "."
-    if item.published and item.ours:
-        return f" Paper: {item.published}; ours: {item.ours}."
-    if item.published:
-        return f" Paper: {item.published}."
-    return f" Ours: {item.ours}." if item.ours else ""
+    """Ours, and the paper's where it prints one."""
+    found = [f"{name} {ours}{f' (paper: {theirs})' if theirs else ''}" for name, theirs, ours in item.numbers]
+    return f" Ours: {'; '.join(found)}." if found else ""
 
 
 def _data(study: str) -> tuple[str, ...]:

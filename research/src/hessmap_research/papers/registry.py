@@ -171,8 +171,8 @@ class Item(Record):
     ``claim`` is in our words. ``functions`` are dotted names of hessmap or hessmap_research; ``studies`` and ``tests``
     (paths in the repository) are where it is compared with something. ``outcomes`` are those of studies that the status
     needs: the study, the id of a claim and its outcome ("holds", "does not hold" or "inconclusive"), or the study,
-    "cases" and "agrees". ``numbers`` are rows of a table: what, the paper's number and ours; ``published`` and ``ours``
-    are what no such table has. ``left`` is what remains to be run,
+    "cases" and "agrees". ``numbers`` are rows of a table: what, the paper's number (empty where it prints none)
+    and ours. ``left`` is what remains to be run,
     whatever the status: what is verified is so at the size that ``evidence`` states, and a larger run may be left.
     ``also`` are other names, of sections and equations that state the same. ``row_filters`` choose the stored rows that
     the item is about, by a study, a field and one of its values; a field that is named twice has either value.
@@ -189,8 +189,6 @@ class Item(Record):
     outcomes: tuple[tuple[str, str, str], ...] = ()
     page: str = ""
     numbers: tuple[tuple[str, str, str], ...] = ()
-    published: str = ""
-    ours: str = ""
     left: str = ""
     also: tuple[str, ...] = ()
     row_filters: tuple[tuple[str, str, str], ...] = ()

@@ -147,9 +147,6 @@ def item_view(item: Item) -> RenderableType:
         parts.append(_line("evidence", Text(item.evidence)))
     if item.numbers:
         parts.append(Padding(_numbers_table(item), (0, 0, 0, 2)))
-    for name, value in (("paper", item.published), ("ours", item.ours)):
-        if value:
-            parts.append(_line(name, Text(value)))
     parts += [_line("study", Text.assemble((study, "bold"), f": {study_line(study)}")) for study in item.studies]
     pictures = tuple(f"research/docs/{picture}" for picture in item.figures)
     for name, values in (("function", item.functions), ("test", item.tests), ("figure", pictures)):
