@@ -30,7 +30,7 @@ def each(
     AssertionError: 1 of 3 cases fail
     1: ZeroDivisionError: division by zero
     """
-    assert cases, "a table must hold cases"
+    assert cases, "a table must contain cases"
 
     def as_one_test(check: Callable[[Case], None]) -> Callable[[], None]:
         def test() -> None:

@@ -260,7 +260,7 @@ def checked_count(name: str, value: object, at_least: int | None = 1) -> int:
     if count is None or (at_least is not None and count < at_least):
         bound = "" if at_least is None else f" of at least {at_least}"
         raise InvalidInput(sentence(f"{name} must be an integer{bound}", f"got {short_text(value)}"))
-    require(abs(count) < 2**63, f"{name} must lie below 2^63", f"got {short_text(value)}")
+    require(abs(count) < 2**63, f"{name} must be below 2^63", f"got {short_text(value)}")
     return count
 
 

@@ -28,13 +28,13 @@ def altered(problem, **changes):
     [
         ({"initial_model": None}, "needs the weights that training started from; got none. Keep a copy"),
         ({"initial_model": FullyConnected((5, 7, 3), bias=True).build()}, "have the same parameters; .* has shape"),
-        ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1, 3]))}, "labels must lie in 0..2.*from 0 to 3"),
+        ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1, 3]))}, "labels must be in 0..2.*from 0 to 3"),
         ({"data": Data(torch.zeros(1, 5), torch.tensor([0]))}, "at least two samples; got 1"),
         ({"data": Data(torch.zeros(3, 5), torch.tensor([0, 1]))}, "as many inputs as labels; got 3 and 2"),
         ({"data": Data(torch.full((3, 5), torch.nan), torch.tensor([0, 1, 2]))}, "must be finite"),
         ({"data": Data(torch.zeros(3, 5), torch.zeros(3))}, "must be a vector of labels"),
-        ({"delta": 0.0}, "delta must lie strictly between 0 and 1; got 0.0"),
-        ({"sampling_delta": 1.5}, "delta must lie strictly between 0 and 1; got 1.5"),
+        ({"delta": 0.0}, "delta must be strictly between 0 and 1; got 0.0"),
+        ({"sampling_delta": 1.5}, "delta must be strictly between 0 and 1; got 1.5"),
         ({"num_draws": 0}, "num_draws must be an integer of at least 1"),
         ({"basis": "iterativ"}, "basis.*iterative"),
         ({"basis": {"0": (torch.ones(6, 6), torch.eye(5))}}, "output basis of 0 must be orthonormal; U\\^T U differs"),
@@ -44,7 +44,7 @@ def altered(problem, **changes):
         ({"delta": 0.6, "sampling_delta": 0.4}, "must leave a confidence above one half; together they are 1"),
         ({"delta": 0.3, "sampling_delta": 0.2}, "must leave a confidence above one half; together they are 0.5"),
         ({"seed": -1}, "seed must be an integer of at least 0; got -1"),
-        ({"seed": 2**64}, r"seed must lie below 2\^63"),
+        ({"seed": 2**64}, r"seed must be below 2\^63"),
         ({"iterations": 2.5}, "iterations must be an integer of at least 1; got 2.5"),
         ({"num_draws": "many"}, "num_draws must be an integer of at least 1; got 'many'"),
         ({"learning_rate": "fast"}, "learning_rate must be a number; got 'fast'"),
@@ -55,12 +55,15 @@ def altered(problem, **changes):
         ({"data": (torch.zeros(3, 5) + 0j, torch.tensor([0, 1, 2]))}, "inputs must be real; got torch.complex64"),
         ({"data": (torch.eye(5).to_sparse(), torch.zeros(5).long())}, "samples must be dense tensors"),
         ({"data": (np.array(["a", "b"]), np.array([0, 1]))}, "arrays of real numbers; got <U1"),
-        ({"data": (torch.tensor(1.0), torch.tensor(1))}, "must lie along the first axis; got a single number"),
+        ({"data": (torch.tensor(1.0), torch.tensor(1))}, "must be stacked along the first axis; got a single number"),
         ({"learning_rate": -1.0}, "learning_rate must be finite and not negative; got -1.0"),
         ({"deviation_learning_rate": float("nan")}, "deviation_learning_rate must be finite and not negative"),
         ({"basis_samples": 0}, "basis_samples must be an integer of at least 1; got 0"),
         ({"progress_every": 0}, "progress_every must be an integer of at least 1; got 0"),
-        ({"data": TensorDataset(torch.zeros(3, 5))}, r"must give \(inputs, targets\) pairs of tensors; it gave a list"),
+        (
+            {"data": TensorDataset(torch.zeros(3, 5))},
+            r"must yield \(inputs, targets\) pairs of tensors; it gave a list",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_a_sentence(problem, changes, words: str) -> None:
@@ -178,14 +181,17 @@ def headed(*modules: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     ("model", "words"),
     [
-        (headed(nn.Flatten(), Centred()), "answer every sample by itself; its outputs depend on the other"),
+        (headed(nn.Flatten(), Centred()), "must treat samples independently; its outputs depend on the other"),
         (
             headed(nn.Flatten(), nn.BatchNorm1d(36, track_running_stats=False)),
-            "by itself; 1 is a batch-norm that takes the statistics of the batch. Use layer-norm or group-norm",
+            "independently; 1 is a batch norm that uses batch statistics. Use layer norm or group norm",
         ),
-        (headed(nn.Flatten(), Dropped()), "from its weights and the sample; the same samples got two answers"),
+        (
+            headed(nn.Flatten(), Dropped()),
+            "only on the weights and the samples; two evaluations on the same samples differ",
+        ),
         (nn.Flatten(), "a network with parameters; it has none"),
-        (nn.Conv2d(1, 2, 1), r"one vector of outputs a sample; it gave \(8, 2, 6, 6\) for 8"),
+        (nn.Conv2d(1, 2, 1), r"one vector of outputs per sample; it gave \(8, 2, 6, 6\) for 8"),
         (nn.Linear(35, 2), r"accept the inputs of data; for shape \(1, 1, 6, 6\) it raised .*mat1 and mat2"),
     ],
 )

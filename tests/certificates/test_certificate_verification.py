@@ -153,7 +153,7 @@ def test_doubts_are_found_anew(problem, knowing: Certificate) -> None:
 
     found = silenced.verify(model, data, initial_model=copy.deepcopy(model), seed=SEED)
 
-    assert any("do they know them" in doubt for doubt in found.doubts)
+    assert any("were they trained on them" in doubt for doubt in found.doubts)
 
 
 def with_array(name: str, change: Callable[[np.ndarray], Any]) -> Callable[[Certificate], Certificate]:
@@ -296,7 +296,7 @@ def test_other_grid_is_confirmed_where_the_verifier_hands_it_over(problem) -> No
     ("options", "words"),
     [
         ({"seed": -1}, "seed must be an integer of at least 0; got -1"),
-        ({"seed": 2**63}, r"seed must lie below 2\^63"),
+        ({"seed": 2**63}, r"seed must be below 2\^63"),
         ({"seed": "x"}, "seed must be an integer of at least 0; got 'x'"),
         ({"num_draws": 0}, "num_draws must be an integer of at least 1; got 0"),
         ({"grid": (0.1, 100)}, "grid must be a PriorGrid"),

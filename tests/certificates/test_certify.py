@@ -127,7 +127,7 @@ def test_convolutions_have_certificates() -> None:
 
 def test_initial_weights_that_know_the_data_raise_doubts(knowing: Certificate) -> None:
     assert any("equal the trained ones" in doubt for doubt in knowing.doubts)
-    assert any("do they know them" in doubt for doubt in knowing.doubts)
+    assert any("were they trained on them" in doubt for doubt in knowing.doubts)
 
 
 def test_room_of_certificates_is_there_before_anything_was_touched() -> None:

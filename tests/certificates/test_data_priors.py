@@ -46,7 +46,7 @@ def test_parts_are_disjoint_and_the_bound_is_of_the_rest(found, data) -> None:
     seen, rest = SampleSplit(0.25, 0).indices(data.inputs)
     assert not set(seen.tolist()) & set(rest.tolist())
     assert (found.num_prior_samples, found.num_samples) == (100, 300)
-    assert found.parts[0].startswith("the prior was trained on 100 samples of its own")
+    assert found.parts[0].startswith("the prior was trained on 100 separate samples")
     assert "the certifier's statement" in found.parts[-1]
     assert found.doubts == ()
 
@@ -90,7 +90,7 @@ def test_a_blind_prior_is_that_of_certify(data) -> None:
         NETWORK.build, data, prior_fraction=0, train=TRAIN, posterior="fitted", iterations=5, num_draws=200
     )
     assert (found.num_prior_samples, found.num_samples, found.split) == (0, 400, {})
-    assert found.parts[0] == "the prior has seen no sample"
+    assert found.parts[0] == "the prior does not depend on the samples"
     assert found.verify(NETWORK.build(), data, initial_model=NETWORK.build(), seed=2).verdict == "confirmed"
 
 
@@ -115,14 +115,14 @@ def test_one_sample_in_both_parts_is_refused(data, dtype) -> None:
     inputs = torch.round(seen.inputs * 8) / 8
     seen = Data(inputs, seen.targets)
     mixed = Data(torch.cat([rest.inputs, inputs[:1]]).to(dtype), torch.cat([rest.targets, 1 - rest.targets[:1]]))
-    with pytest.raises(InvalidInput, match="must be none that the prior has seen; 1 of 201 are"):
+    with pytest.raises(InvalidInput, match="must not be among those that the prior was trained on; 1 of 201 are"):
         certify(prior, prior, mixed, prior_data=seen, posterior="prior")
 
 
 @pytest.mark.parametrize(
     ("changes", "verdict", "words"),
     [
-        ({"prior_data_hash": "0" * 16}, "refused", "verified with the samples that its prior has seen"),
+        ({"prior_data_hash": "0" * 16}, "refused", "verified with the samples that its prior was trained on"),
         ({"data_hash": "0" * 16}, "refused", "verified on the samples it was made from"),
         ({"draw_counts": (300, 0), "sampled_error": 0.0, "bound": 0.01}, "not confirmed", "follows"),
         ({"bound": 0.001}, "not confirmed", "states bound 0.001"),
@@ -139,7 +139,9 @@ def test_certificates_that_do_not_follow_are_not_confirmed(found, data, changes,
 
 def test_what_a_verifier_has_to_hand_over(found, data) -> None:
     _, rest = SampleSplit(0.25, 0).parts(data)
-    with pytest.raises(InvalidInput, match="whose prior has seen samples is verified with them; they are missing"):
+    with pytest.raises(
+        InvalidInput, match="with a prior from data is verified with the samples of that prior; they are missing"
+    ):
         found.verify(NETWORK.build(), rest)
     assert "the certifier's statement" in found.verify(NETWORK.build(), data, seed=0).unchecked[0]
 
@@ -163,12 +165,12 @@ def test_file_verifies_in_a_fresh_process(found, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"prior_fraction": 1.0}, r"prior_fraction must lie in \[0, 1\); got 1.0"),
+        ({"prior_fraction": 1.0}, r"prior_fraction must be in \[0, 1\); got 1.0"),
         ({"prior_fraction": float("nan")}, "prior_fraction must"),
         ({"posterior": "best"}, "posterior must be one of fitted, prior, tightest"),
         ({"fit_on": "test"}, "fit_on must be one of rest, all"),
         ({"objective": "loss"}, "objective must be one of bound, pinsker, balanced"),
-        ({"grid": PriorGrid()}, "needs a grid that ends"),
+        ({"grid": PriorGrid()}, "needs a finite grid"),
         ({"build_model": nn.Linear(4, 3)}, "build_model must be a function without arguments"),
         ({"build_model": lambda: 3}, "build_model must be a function without arguments"),
     ],

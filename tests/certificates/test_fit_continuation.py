@@ -121,7 +121,7 @@ def test_checkpoint_of_another_start_is_refused(problem, tmp_path: Path, changed
         "initial_model": model,
         "progress_every": 30,
     }
-    with pytest.raises(InvalidInput, match=f"goes on only with the settings of its checkpoint .*; {changed} was"):
+    with pytest.raises(InvalidInput, match=f"resumed only with the settings of its checkpoint .*; {changed} was"):
         certify(**options | {changed: others[changed]})
 
 

@@ -44,8 +44,8 @@ def test_targets_that_do_not_fit_are_refused() -> None:
     for loss, targets, words in (
         ("bce", torch.full((300,), 2), "the targets of data must be 0 or 1"),
         ("squared", torch.zeros(300, dtype=torch.long), "the targets of data must be real numbers"),
-        ("squared", torch.zeros(300, 3), "the targets of data must have 1 values a sample"),
-        ("cross_entropy", torch.ones(300, dtype=torch.long), 'one logit wants loss="bce"'),
+        ("squared", torch.zeros(300, 3), "the targets of data must have 1 values per sample"),
+        ("cross_entropy", torch.ones(300, dtype=torch.long), 'loss="bce" for a network with one logit'),
     ):
         with pytest.raises(InvalidInput, match=words):
             certify(model, copy.deepcopy(model), (INPUTS, targets), loss=loss)

@@ -76,7 +76,7 @@ def with_buffer(value: Tensor) -> nn.Module:
 
 CHANGES: dict[str, tuple[nn.Module, nn.Module, str]] = {
     "buffer": (with_buffer(torch.ones(2)), with_buffer(torch.zeros(2)), "mean: its values changed"),
-    "statistics": (norm_after(3), norm_after(0), "0.running_mean: its values changed. Use layer-norm or group-norm"),
+    "statistics": (norm_after(3), norm_after(0), "0.running_mean: its values changed. Use layer norm or group norm"),
     "tensor": (holding(torch.ones(3)), holding(torch.zeros(3)), "held: its values changed"),
     "labels": (holding(torch.ones(3).long()), holding(torch.zeros(3).long()), "held: its values changed"),
     "large labels": (holding(torch.tensor(2**60 + 1)), holding(torch.tensor(2**60)), "held: its values changed"),
@@ -145,7 +145,7 @@ def test_change_outside_of_the_weights_is_refused_by_its_name(name: str) -> None
 
     assert words in str(caught.value)
     doubts = require_same_state(model, copy.deepcopy(model))
-    shared = "function is shared by both models: a change of its tensors cannot be seen"
+    shared = "function is shared by both models: changes of its tensors cannot be detected"
     assert doubts == ((shared,) if name == "closure" else ())
 
 

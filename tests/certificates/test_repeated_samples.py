@@ -170,11 +170,11 @@ def test_split_that_parted_copies_is_refused() -> None:
     seen, rest = rows(data, order[:120]), rows(data, order[120:])
     prior = linear()
     memorise(prior, seen)
-    with pytest.raises(InvalidInput, match="must be none that the prior has seen; .* of 120 are"):
+    with pytest.raises(InvalidInput, match="must not be among those that the prior was trained on; .* of 120 are"):
         certify(prior, prior, rest, prior_data=seen, posterior="prior")
     other = coins(seed=1)
     made = certify(prior, prior, other, prior_data=seen, posterior="prior")
-    with pytest.raises(InvalidInput, match="must be none that the prior has seen"):
+    with pytest.raises(InvalidInput, match="must not be among those that the prior was trained on"):
         made.verify(prior, rest, prior_data=seen)
 
 
@@ -194,7 +194,7 @@ def test_copy_of_a_prior_sample_is_refused_in_any_form(copied: Callable[[Tensor]
     memorise(prior, Data(inputs[:50], labels[:50]))
     last = copied(inputs[49:])
     targets = labels[49:].numpy() if isinstance(last, np.ndarray) else labels[49:]
-    with pytest.raises(InvalidInput, match="must be none that the prior has seen; 1 of 71 are"):
+    with pytest.raises(InvalidInput, match="must not be among those that the prior was trained on; 1 of 71 are"):
         certify(prior, prior, (last, targets), prior_data=(inputs[:50], labels[:50]), posterior="prior")
 
 
@@ -209,7 +209,7 @@ def test_inputs_are_compared_as_tokens_images_and_numbers() -> None:
 
 def test_one_input_alone_has_no_certificate() -> None:
     model, initial = started(nn.Linear(3, 2))
-    with pytest.raises(InvalidInput, match="data must hold at least 2 distinct inputs; its 9 rows have 1"):
+    with pytest.raises(InvalidInput, match="data must contain at least 2 distinct inputs; its 9 rows have 1"):
         certify(model, initial, (torch.ones(9, 3), torch.zeros(9).long()))
 
 

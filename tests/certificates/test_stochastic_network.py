@@ -196,13 +196,13 @@ def reading(read: Callable[[nn.Linear], torch.Tensor], *, own: bool) -> nn.Modul
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (Remembering, "answer from its weights and the sample; the same weights gave two answers"),
-        (lambda: reading(lambda layer: layer.weight, own=True), "from its own weights; a copy reads the weights"),
-        (lambda: reading(lambda layer: layer.weight.data, own=True), "answer from its own weights; a copy reads"),
-        (lambda: reading(lambda layer: layer.weight[:].detach(), own=True), "from its own weights; a copy reads"),
+        (Remembering, "only on the weights and the samples; two evaluations with the same weights"),
+        (lambda: reading(lambda layer: layer.weight, own=True), "use its own weights; a copy reads the weights"),
+        (lambda: reading(lambda layer: layer.weight.data, own=True), "must use its own weights; a copy reads"),
+        (lambda: reading(lambda layer: layer.weight[:].detach(), own=True), "use its own weights; a copy reads"),
         (lambda: reading(lambda layer: layer.weight, own=False), "trainable tensors that are not among its parameters"),
         (lambda: two(lambda m, x: m.b(m.a(x - x.mean(0))), inputs=4), "depend on the other samples of a batch"),
-        (lambda: two(lambda m, x: m.b(m.a(x) + torch.rand(4)), inputs=4), "same weights gave two answers"),
+        (lambda: two(lambda m, x: m.b(m.a(x) + torch.rand(4)), inputs=4), "two evaluations with the same weights"),
         (nn.Flatten, "a network with parameters; it has none"),
     ],
 )
@@ -220,7 +220,7 @@ def test_other_tensors_from_elsewhere_are_named() -> None:
 
     sampler = Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
 
-    assert sampler.doubts == ("it reads a tensor of shape (2, 6) from elsewhere: a change of it cannot be seen",)
+    assert sampler.doubts == ("it reads a tensor of shape (2, 6) from elsewhere: changes of it cannot be detected",)
 
 
 def test_constants_of_a_forward_pass_are_no_doubt() -> None:

@@ -219,7 +219,7 @@ def test_outputs_without_gradient_have_no_fitted_posterior(function: Callable[[A
 def test_outputs_that_are_no_table_are_refused(outputs: type) -> None:
     model, initial = started(two(lambda m, x: outputs([("logits", m.b(m.a(x)))]), inputs=4))
 
-    with pytest.raises(HessmapError, match=f"one vector of outputs a sample; it gave a {outputs.__name__} for 8"):
+    with pytest.raises(HessmapError, match=f"one vector of outputs per sample; it gave a {outputs.__name__} for 8"):
         certify(model, initial, vectors(), **TINY)
 
 
@@ -272,7 +272,7 @@ def with_one_row_for_all() -> nn.Module:
         (with_array, r"a tensor of shape \(2, 6\) shares memory with a.weight"),
         (with_second_parameter, "the parameter b.weight shares memory with a.weight"),
         (with_overlap, "the parameter 1.weight shares memory with 0.weight"),
-        (with_one_row_for_all, "the numbers of weight share their memory with each other"),
+        (with_one_row_for_all, "entries of weight share memory with each other"),
     ],
 )
 def test_weight_whose_memory_something_else_has_is_refused(make: Callable[[], nn.Module], words: str) -> None:
@@ -281,7 +281,7 @@ def test_weight_whose_memory_something_else_has_is_refused(make: Callable[[], nn
         lambda: certify(make(), make(), vectors(), posterior="prior"),
         lambda: certify_from_data(make, vectors(), train=lambda model, part: None),
     ):
-        with pytest.raises(UnsupportedNetwork, match=f"memory of its own; {words}. Use the parameter itself"):
+        with pytest.raises(UnsupportedNetwork, match=f"must not share memory; {words}. Use the same parameter object"):
             certified()
 
 
@@ -300,7 +300,7 @@ def remembering(model: Parts, inputs: Tensor) -> Tensor:
 def test_answers_that_are_kept_with_the_samples_are_found() -> None:
     model = Composed(remembering, a=nn.Linear(6, 2), answers={})
 
-    with pytest.raises(UnsupportedNetwork, match="the same weights gave two answers to the same samples"):
+    with pytest.raises(UnsupportedNetwork, match="two evaluations with the same weights on the same samples differ"):
         Sampler(StochasticNetwork(model, generator()), vectors().inputs, model)
 
 

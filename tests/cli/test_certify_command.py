@@ -105,13 +105,13 @@ def test_a_function_that_builds_a_network_is_enough(folder: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert "hessmap certify own_certificate:build --data own_certificate:data --verify certificate.npz" in done.stderr
     shown = " ".join(done.stdout.split())
-    assert "the prior was trained on 150 samples of its own, the first 0.5 of an order from seed 0" in shown
+    assert "the prior was trained on 150 separate samples, the first 0.5 of an order from seed 0" in shown
     found = Certificate.load(folder / "certificate.npz")
     assert (found.num_prior_samples, found.num_samples, found.kl, found.posterior_kind) == (150, 150, 0.0, "prior")
 
     checked = run(*subject, "--verify", "certificate.npz", "--seed", "5")
     assert checked.exit_code == 0, checked.stdout
-    assert "that the prior saw no other samples is the certifier's statement" in " ".join(checked.stdout.split())
+    assert "that the prior depends on no other samples is the certifier's statement" in " ".join(checked.stdout.split())
 
 
 def test_training_and_share_of_the_prior_are_the_users(folder: Path) -> None:
@@ -144,7 +144,7 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
         (["own_certificate:trained", "--data", "own_certificate:data"], "--initial is missing. Keep a copy before"),
         (
             ["own_certificate:build", "--data", "own_certificate:data", "--prior-fraction", "1.5"],
-            "prior_fraction must lie in [0, 1); got 1.5",
+            "prior_fraction must be in [0, 1); got 1.5",
         ),
         (
             ["own_certificate:build", "--data", "own_certificate:data", "--train", "own_certificate:data"],
@@ -165,7 +165,7 @@ def test_checkpoint_is_written_and_read_again(folder: Path) -> None:
             "a grid is given as SCALE,PRECISION[,POINTS]; got '1'. Write for example --grid 0.1,100",
         ),
         ([*SUBJECT, "--grid", "0,100"], "the scale of a grid must be positive and finite; got 0.0"),
-        ([*SUBJECT, "--delta", "2"], "delta must lie strictly between 0 and 1; got 2.0"),
+        ([*SUBJECT, "--delta", "2"], "delta must be strictly between 0 and 1; got 2.0"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_two(arguments: list[str], words: str) -> None:

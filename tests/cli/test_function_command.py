@@ -82,10 +82,10 @@ def test_json_holds_the_three_records_of_a_narrow_network(data: str) -> None:
         (["own_function:narrow", "--data", "own_function:one"], "at least two samples"),
         (["--samples", "1"], "at least two samples; got --samples 1"),
         (["own_function:narrow", "--data", "own_function:words"], "data must be inputs, (inputs, targets) or a loader"),
-        (["--data", "own_function:inputs"], "inputs with the numbers of their classes"),
+        (["--data", "own_function:inputs"], "inputs with integer labels"),
         (["own_function:narrow"], "the inputs must fit the model"),
-        (["own_function:narrow", "--data", "own_function:pair", "--tolerance", "2"], "relative_tolerance must lie"),
-        (["own_function:narow", "--data", "own_function:pair"], "Near names in own_function: narrow"),
+        (["own_function:narrow", "--data", "own_function:pair", "--tolerance", "2"], "relative_tolerance must be"),
+        (["own_function:narow", "--data", "own_function:pair"], "Similar names in own_function: narrow"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_sentence(arguments: list[str], message: str) -> None:

@@ -141,12 +141,12 @@ def test_widths_follow_the_data_unless_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["own_map_subject:nett"], "Near names in own_map_subject: net"),
+        (["own_map_subject:nett"], "Similar names in own_map_subject: net"),
         (["own_map_subject:net"], "must fit"),
         (["own_map_subject:net", "--widths", "5-4-3"], "--widths is for the network that hessmap trains"),
         (["--data", "digitz"], "Did you mean 'digits'?"),
         (["--data", "own_map_subject:data", "--samples", "3"], "choose from a listed data set"),
-        (["--name", "a/b"], "made of letters"),
+        (["--name", "a/b"], "consist of letters"),
         (
             ["--output", "own_map_subject.py"],
             "the file must be writable; own_map_subject.py/map.json is not (not a directory)",

@@ -85,7 +85,7 @@ def test_the_network_is_made_again_from_its_options(made: CurvatureMap) -> None:
 def test_a_map_made_in_python_cannot_be_made_again(made: CurvatureMap) -> None:
     stored(made, python=None)
     assert (
-        "must have been made by hessmap map to be made again; 'python' was not"
+        "must have been made by hessmap map to be recomputed; 'python' was not"
         in run("directions", "python", code=2).stderr
     )
 

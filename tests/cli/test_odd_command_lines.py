@@ -178,7 +178,7 @@ def test_what_nobody_foresaw_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch
     result = CliRunner().invoke(app, ["data"])
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
-    assert line.startswith("hessmap: hessmap must not fail like this; ZeroDivisionError: two lines (")
+    assert line.startswith("hessmap: this is a bug in hessmap; ZeroDivisionError: two lines (")
     shown = CliRunner().invoke(app, ["--debug", "data"])
     assert isinstance(shown.exception, ZeroDivisionError)
 
@@ -186,4 +186,4 @@ def test_what_nobody_foresaw_is_one_sentence_too(monkeypatch: pytest.MonkeyPatch
 def test_an_error_of_the_users_model_names_the_line_of_the_users_file() -> None:
     result = CliRunner().invoke(app, ["map", "mine:failing", "--data", "mine:data"])
     line = FILES["mine.py"].splitlines().index('    def forward(self, x): raise KeyError("my own")') + 1
-    assert f"code of your own must run without an error; KeyError: 'my own' (mine.py, line {line})" in result.stderr
+    assert f"your own code must run without errors; KeyError: 'my own' (mine.py, line {line})" in result.stderr

@@ -171,7 +171,7 @@ def test_a_map_can_be_compared_with_itself() -> None:
 
 def test_a_taken_name_is_refused_before_any_work_and_replaced_when_asked() -> None:
     refused = run(*SMALL, *STORE, "--name", "run1", code=2)
-    assert "a map must have a name of its own; store.sqlite has 'run1'" in refused.stderr
+    assert "a map must have a unique name; store.sqlite has 'run1'" in refused.stderr
     assert "training" not in refused.stderr
     run(*SMALL, *STORE, "--name", "run1", "--seed", "5", "--epochs", "1", "--replace")
     (found,) = [item for item in json.loads(run("list", "--json", *STORE).stdout) if item["name"] == "run1"]

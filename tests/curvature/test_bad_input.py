@@ -54,9 +54,9 @@ def test_shapes_that_do_not_fit_are_refused():
 
 
 def test_targets_out_of_range_are_refused():
-    with pytest.raises(InvalidInput, match=r"labels must lie in 0..2 .* sample 4 has label 3"):
+    with pytest.raises(InvalidInput, match=r"labels must be in 0..2 .* sample 4 has label 3"):
         problem(loss="cross_entropy", targets=torch.tensor([0, 1, 2, 0, 3, 0, 0, 0, 0, 0]))
-    with pytest.raises(InvalidInput, match=r"labels must lie in 0..2"):
+    with pytest.raises(InvalidInput, match=r"labels must be in 0..2"):
         problem(targets=LABELS - 1)
     with pytest.raises(InvalidInput, match="labels must be integers; got torch.float64"):
         problem(loss="cross_entropy", targets=LABELS.double())
@@ -99,9 +99,9 @@ def test_a_model_whose_samples_see_each_other_is_refused():
             outputs = super().forward(inputs)
             return outputs - outputs.mean(0)
 
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         problem(Centred(4, 3).double())
-    with pytest.raises(InvalidInput, match="batch-norm must have running statistics"):
+    with pytest.raises(InvalidInput, match="batch norm must have running statistics"):
         problem(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3, track_running_stats=False)).double())
 
 
@@ -115,13 +115,13 @@ class Augmented(Dataset):
 
 def test_loaders_that_lose_or_change_samples_are_refused():
     data = TensorDataset(INPUTS, LABELS)
-    with pytest.raises(InvalidInput, match="drop_last=True loses 2 of 10 in batches of 4"):
+    with pytest.raises(InvalidInput, match="drop_last=True drops 2 of 10 in batches of 4"):
         problem(inputs=DataLoader(data, batch_size=4, drop_last=True), targets=None)
     with pytest.raises(NotReproducible, match="different samples. Switch off augmentation"):
         problem(inputs=DataLoader(Augmented(), batch_size=4), targets=None)
     with pytest.raises(NotReproducible, match="gave 10 and 0 samples. A generator can be read only once"):
         problem(inputs=((INPUTS[i : i + 5], LABELS[i : i + 5]) for i in (0, 5)), targets=None)
-    with pytest.raises(InvalidInput, match=r"must give \(inputs, targets\) pairs of tensors; it gave a Tensor"):
+    with pytest.raises(InvalidInput, match=r"must yield \(inputs, targets\) pairs of tensors; it gave a Tensor"):
         problem(inputs=[INPUTS], targets=None)
 
 

@@ -118,7 +118,7 @@ def test_convolutions_beside_a_parameter_of_their_own():
     made = problem(Gained(), size=8)
     found = dense_hessian(made, "loss")
     assert found.method == "lifted"
-    assert found.notes == ("parameter 'gain' went by autograd, one product per entry",)
+    assert found.notes == ("parameter 'gain' was computed by autograd, one product per entry",)
     assert relative_error(found.matrix, by_autograd(made, "loss")) < 1e-12
 
 

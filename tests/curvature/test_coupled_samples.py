@@ -60,14 +60,14 @@ def measured(data: object, targets: object, model: nn.Module, **options: object)
 @pytest.mark.parametrize("budget", [None, 2**20])
 def test_coupling_of_some_sizes_is_refused(coupling: str, sizes: str, budget: int | None) -> None:
     model = Coupled(SIZES[sizes], COUPLINGS[coupling])
-    with pytest.raises(NotReproducible, match="samples must not see each other; .* batch, here of"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently; .* batch, here of"):
         measured(INPUTS, TARGETS, model, memory_budget=budget)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("coupling", ["mean", "largest", "neighbour"])
 def test_coupling_is_refused_in_any_format(coupling: str, dtype: torch.dtype) -> None:
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         measured(INPUTS, TARGETS, Coupled(SIZES["above 100"], COUPLINGS[coupling]), dtype=dtype)
 
 
@@ -81,10 +81,10 @@ def test_coupling_in_the_last_batch_alone_is_refused(coupling: str) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 9, 17, 33])
 def test_coupling_of_odd_numbers_of_samples_is_refused(count: int) -> None:
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         measured(INPUTS[:count], TARGETS[:count], Coupled(lambda size: size > 1, COUPLINGS["mean"]))
     if count > 3:
-        with pytest.raises(NotReproducible, match="samples must not see each other"):
+        with pytest.raises(NotReproducible, match="the model must treat samples independently"):
             measured(INPUTS[:count], TARGETS[:count], Coupled(lambda size: size == count, COUPLINGS["mean"]))
 
 
@@ -109,7 +109,7 @@ def test_the_last_batch_of_a_product_is_looked_at() -> None:
     last = sizes[-1]
     assert len(sizes) > 1
     assert last != sizes[0]
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         measured(inputs, targets, Coupled(lambda size: size == last, COUPLINGS["mean"]), memory_budget=2**21)
 
 
@@ -119,7 +119,7 @@ def test_a_loss_that_couples_larger_batches_is_refused(threshold: int) -> None:
         losses = (outputs - targets).square().sum(1)
         return losses / losses.mean().detach() if len(losses) > threshold else losses
 
-    with pytest.raises(NotReproducible, match="samples must not see each other in the loss"):
+    with pytest.raises(NotReproducible, match="the loss must treat samples independently"):
         hm.Problem(nn.Linear(4, 3), loss, INPUTS, TARGETS)
 
 
@@ -143,5 +143,5 @@ def test_samples_that_do_not_see_each_other_are_taken(count: int, dtype: torch.d
 
 @pytest.mark.parametrize("threshold", [8, 100])
 def test_a_function_of_inputs_that_couples_larger_batches_is_refused(threshold: int) -> None:
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         hm.function_rank(Coupled(lambda count: count > threshold, COUPLINGS["mean"]), INPUTS)

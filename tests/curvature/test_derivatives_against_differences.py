@@ -203,9 +203,9 @@ def test_differences_contradict_a_wrong_derivative_and_nothing_else() -> None:
 
 
 def test_a_sample_may_not_depend_on_its_place_in_the_batch() -> None:
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         problem_of(lambda model, x: model.last(torch.tanh(model.first(x))) + torch.arange(len(x))[:, None])
-    with pytest.raises(NotReproducible, match="samples must not see each other"):
+    with pytest.raises(NotReproducible, match="the model must treat samples independently"):
         problem_of(lambda model, x: model.last(torch.tanh(model.first(x))).flip(0).cumsum(0).flip(0))
 
 

@@ -237,7 +237,8 @@ def test_sums_over_samples_are_those_of_all_processes(tmp_path: Path) -> None:
     assert "the sum over 11 samples of 2 processes" in answers[0]["sum notes"]
     one = answers[1]
     for name in ("jacobian", "targets", "layer", "outputs"):
-        assert "reads single samples of one process; the data are split over 2 processes" in one[name], one[name]
+        wanted = "needs single samples, each of which is on one process only; the data are split over 2 processes"
+        assert wanted in one[name], one[name]
     assert "needs part='outer_product'" in one["loss blocks"]
     assert "ranks of a map need all samples in one process" in one["ranks"]
     assert "l2 is part of each process's risk" in one["penalty"]

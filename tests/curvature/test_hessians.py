@@ -127,7 +127,7 @@ def test_every_case_is_lifted_and_unused_parameters_are_named():
     assert {name for name, found in matrices.items() if found.method != "lifted"} == set()
     assert all(found.check < 1e-10 for found in matrices.values())
     notes = " ".join(matrices["residual, norms, repeated"].notes)
-    assert "went by autograd" not in notes
+    assert "was computed by autograd" not in notes
     assert "does not depend on parameter 'never_used.weight'" in notes
 
 

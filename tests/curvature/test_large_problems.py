@@ -139,14 +139,14 @@ def test_dictionaries_go_by_keyword_and_the_logits_are_taken():
     model = Keywords().double()
     problem = hm.Problem(model, "cross_entropy", {"hidden": INPUTS, "mask": MASK}, LABELS)
     assert close(hm.loss_hessian(problem).to_dense(), keyword_hessian(model))
-    assert "of the model's outputs 'logits' was taken" in problem.notes
+    assert "the output 'logits' of the model is used" in problem.notes
 
 
 def test_tuples_go_by_position_and_the_first_output_is_taken():
     model = Positions().double()
     problem = hm.Problem(model, "cross_entropy", (INPUTS, MASK), LABELS)
     assert close(hm.loss_hessian(problem).to_dense(), keyword_hessian(model))
-    assert "of the model's outputs the first was taken" in problem.notes
+    assert "the first output of the model is used" in problem.notes
 
 
 def test_a_users_forward_calls_the_model():
@@ -211,5 +211,5 @@ def test_fisher_is_the_expected_and_empirical_fisher_the_observed_square_of_grad
     assert close(hm.fisher(problem).to_dense(), true)
     assert close(hm.hessians.empirical_fisher(problem).to_dense(), empirical)
     assert not close(empirical, true, 1e-2)
-    with pytest.raises(InvalidInput, match="minus a log-likelihood"):
+    with pytest.raises(InvalidInput, match="a negative log-likelihood"):
         hm.fisher(hm.Problem(MODEL, "log_cosh", INPUTS, LABELS))

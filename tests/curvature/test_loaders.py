@@ -31,26 +31,26 @@ def test_numpy_arrays_are_taken_as_tensors():
 
 def test_samples_lost_by_a_batch_sampler_are_noticed():
     losing = BatchSampler(SequentialSampler(DATA), 4, drop_last=True)
-    with pytest.raises(InvalidInput, match="drop_last=True loses 2 of 10 in batches of 4"):
+    with pytest.raises(InvalidInput, match="drop_last=True drops 2 of 10 in batches of 4"):
         problem(DataLoader(DATA, batch_sampler=losing))
     keeping = BatchSampler(SequentialSampler(DATA), 4, drop_last=False)
     assert problem(DataLoader(DATA, batch_sampler=keeping)).num_samples == 10
 
 
 def test_drop_last_is_judged_by_the_samples_that_the_sampler_chose():
-    with pytest.raises(InvalidInput, match="drop_last=True loses 1 of 6 in batches of 5"):
+    with pytest.raises(InvalidInput, match="drop_last=True drops 1 of 6 in batches of 5"):
         problem(DataLoader(DATA, sampler=range(6), batch_size=5, drop_last=True))
     assert problem(DataLoader(DATA, sampler=range(6), batch_size=3, drop_last=True)).num_samples == 6
 
 
 def test_drop_last_of_a_stream_is_refused():
-    with pytest.raises(InvalidInput, match="may lose some, and their number is not known"):
+    with pytest.raises(InvalidInput, match="may drop some, and their number is not known"):
         problem(DataLoader(Stream(), batch_size=3, drop_last=True))
     assert problem(DataLoader(Stream(), batch_size=3)).num_samples == 10
 
 
 def test_batches_whose_targets_belong_to_other_inputs_are_refused():
-    with pytest.raises(InvalidInput, match=r"as many targets as inputs; one holds shapes \(6, 4\) and \(4, 3\)"):
+    with pytest.raises(InvalidInput, match=r"as many targets as inputs; one has shapes \(6, 4\) and \(4, 3\)"):
         problem([(INPUTS[:6], TARGETS[:4]), (INPUTS[6:], TARGETS[4:])])
 
 
@@ -67,7 +67,7 @@ def test_a_data_set_and_a_pair_are_read_like_tensors():
 def test_single_samples_in_place_of_batches_are_refused():
     with pytest.raises(InvalidInput, match="Set a batch_size if these are single samples"):
         problem(DataLoader(DATA, batch_size=None))
-    with pytest.raises(InvalidInput, match=r"must give \(inputs, targets\) pairs of tensors; it gave a Tensor"):
+    with pytest.raises(InvalidInput, match=r"must yield \(inputs, targets\) pairs of tensors; it gave a Tensor"):
         problem([INPUTS, TARGETS, TARGETS])
 
 

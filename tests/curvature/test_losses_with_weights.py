@@ -252,7 +252,7 @@ def test_weights_that_the_user_takes_for_constants_are_said(name: str) -> None:
     made = CONSTANT[name](model)
     loss = (lambda out, target: cross_entropy(out, target) * made()) if name == "no_grad" else made
     problem = hm.Problem(model, loss, INPUTS, LABELS)
-    assert "the loss reads values of 'last.weight' past autograd: constant there" in problem.notes
+    assert "the loss reads values of 'last.weight' outside of autograd, where it is a constant" in problem.notes
     expected = plain_hessian(model, loss(model(INPUTS), LABELS).mean())
     torch.testing.assert_close(hm.loss_hessian(problem).to_dense(), expected, rtol=1e-9, atol=1e-11)
 

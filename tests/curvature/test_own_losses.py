@@ -96,7 +96,7 @@ def test_batches_of_a_loader_are_averaged_by_their_counted_tokens():
 def test_a_loss_that_is_not_known_has_its_own_hessian_alone():
     model, data = speaking("cubes"), batch("cubes")
     problem = hm.Problem(model, None, data)
-    assert any("the model's own loss is none that is known" in note for note in problem.notes)
+    assert any("the model's own loss was not recognised" in note for note in problem.notes)
     expected = plain_hessian(model, model(**data)["loss"])
     found = hm.loss_hessian(problem) @ torch.eye(problem.num_parameters, dtype=torch.float64)
     assert float((found - expected).abs().max()) < 1e-12 * float(expected.abs().max())

@@ -401,7 +401,9 @@ def test_what_would_change_the_model_is_refused() -> None:
         in_place(model)
     model = network(torch.float64)
     next(model.parameters()).register_post_accumulate_grad_hook(lambda parameter: None)
-    with pytest.raises(UnsupportedNetwork, match="must not act on its gradients; parameter '0.0.weight' has a hook"):
+    with pytest.raises(
+        UnsupportedNetwork, match="must not modify or consume its gradients; parameter '0.0.weight' has a hook"
+    ):
         in_place(model)
     with pytest.raises(InvalidInput, match="needs a loss or an objective"):
         hm.sharded_hessian(network(), data=samples())

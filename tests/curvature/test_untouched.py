@@ -71,7 +71,7 @@ def test_every_public_call_leaves_the_user_alone():
 def test_a_refusal_leaves_the_user_alone_too():
     model, inputs = user_model(), torch.randn(12, 4)
     before = states(model, inputs)
-    with pytest.raises(hm.errors.InvalidInput, match="labels must lie in"):
+    with pytest.raises(hm.errors.InvalidInput, match="labels must be in"):
         hm.Problem(model, "cross_entropy", inputs, torch.full((12,), 7))
     assert same(before, states(model, inputs))
 

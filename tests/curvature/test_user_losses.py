@@ -53,15 +53,17 @@ def test_binary_cross_entropy_takes_a_vector_of_targets():
 
 def test_a_function_that_broadcasts_or_averages_over_the_batch_is_refused():
     model = chain(4, 5, 1).double()
-    with pytest.raises(NotReproducible, match=r"each other in the loss.*shape \(9, 1\) with targets of shape \(9,\)"):
+    with pytest.raises(
+        NotReproducible, match=r"the loss must treat samples independently.*shape \(9, 1\) with targets of shape \(9,\)"
+    ):
         hm.Problem(model, lambda out, target: (out - target).square().mean(1), INPUTS, NUMBERS)
-    with pytest.raises(NotReproducible, match="see each other in the loss"):
+    with pytest.raises(NotReproducible, match="the loss must treat samples independently"):
         hm.Problem(model, lambda out, target: (out - out.mean(0)).square().sum(1), INPUTS, NUMBERS)
 
 
 def test_equal_targets_at_the_start_do_not_hide_the_broadcasting():
     sorted_targets = torch.tensor([0.0] * 6 + [1.0] * 3, dtype=torch.float64)
-    with pytest.raises(NotReproducible, match="see each other in the loss"):
+    with pytest.raises(NotReproducible, match="the loss must treat samples independently"):
         hm.Problem(chain(4, 5, 1).double(), lambda out, target: (out - target).square().mean(1), INPUTS, sorted_targets)
 
 
@@ -128,7 +130,7 @@ def test_torch_cross_entropy_takes_distributions_and_narrow_integers():
 
 
 def test_labels_out_of_range_are_refused_for_torch_modules_too():
-    with pytest.raises(InvalidInput, match=r"labels must lie in 0..2.*sample 2 has label 3"):
+    with pytest.raises(InvalidInput, match=r"labels must be in 0..2.*sample 2 has label 3"):
         hm.Problem(chain(4, 3).double(), nn.CrossEntropyLoss(), INPUTS, LABELS + 1)
 
 

@@ -65,7 +65,7 @@ def test_a_forward_that_closes_over_the_model_itself_is_refused():
 def test_values_read_past_autograd_are_constants_and_that_is_said():
     model = Read().double()
     problem = hm.Problem(model, "cross_entropy", INPUTS, LABELS)
-    assert "the model reads values of 'layers.0.weight' past autograd: constant there" in problem.notes
+    assert "the model reads values of 'layers.0.weight' outside of autograd, where it is a constant" in problem.notes
     assert torch.allclose(hm.loss_hessian(problem).to_dense(), plain_hessian(model, cross_entropy(model)), rtol=1e-11)
 
 
@@ -82,7 +82,7 @@ def test_compiled_models_are_taken_as_they_were_written(how):
         compiled = model
     problem = hm.Problem(compiled, "cross_entropy", INPUTS, LABELS)
     assert problem.layout.names == ("0.weight", "0.bias", "2.weight", "2.bias")
-    assert "compiled modules were taken as they were before torch.compile" in problem.notes
+    assert "compiled modules are used without torch.compile" in problem.notes
     assert float((hm.loss_hessian(problem).to_dense() - expected).abs().max()) < 1e-12 * float(expected.abs().max())
 
 
@@ -92,7 +92,7 @@ def test_spectral_norm_is_frozen_and_that_is_said(norm):
         torch.manual_seed(0)
         model = nn.Sequential(norm(nn.Linear(4, 5)), nn.Tanh(), nn.Linear(5, 3)).double()
     problem = hm.Problem(model, "cross_entropy", INPUTS, LABELS)
-    assert "spectral norm was taken frozen, with its stored singular vectors" in problem.notes
+    assert "spectral norm is frozen, with its stored singular vectors" in problem.notes
     assert model.training
     expected = plain_hessian(model.eval(), cross_entropy(model))
     assert float((hm.loss_hessian(problem).to_dense() - expected).abs().max()) < 1e-12 * float(expected.abs().max())

@@ -125,7 +125,7 @@ def test_odd_files_of_cifar100_are_refused(folder, tiny_hundred):
     row = 3074
     for changed, message in (
         (content[:-1], "It was cut short"),
-        (content[:-row], "must hold 200 samples; it holds 199"),
+        (content[:-row], "must contain 200 samples; it contains 199"),
         (content + b"\0", "Something was appended"),
         (bytes([20]) + content[1:], "one superclass of 0..19"),
         (bytes([(content[0] + 1) % 20]) + content[1:], "train.bin has 101 pairs of 100 classes"),
@@ -171,10 +171,10 @@ def test_a_truncated_file_is_said_to_be_cut_short(folder):
     content = idx_bytes(drawn(40, (28, 28), 40)[0])
     promise = "promises 40x28x28 values, so it must be 31376 bytes long; it is 31375. It was cut short"
     assert_refused(promise, folder, content[:-1])
-    assert_refused("header of 16 bytes; it holds 9", folder, content[:9])
+    assert_refused("header of 16 bytes; it has 9 bytes", folder, content[:9])
     batch, file = cifar_bytes(*drawn(20, (3, 32, 32), 0)), "tiny-cifar/bin/data_batch_1.bin"
     assert_refused("It was cut short", folder, batch[:-100], file)
-    assert_refused("must hold 20 samples; it holds 19", folder, batch[:-3073], file)
+    assert_refused("must contain 20 samples; it contains 19", folder, batch[:-3073], file)
     assert_refused("must be 3073 bytes long; it is 5", folder, batch[:5], file)
 
 
@@ -186,10 +186,10 @@ def test_a_file_with_something_appended_is_refused(folder):
 @pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
 def test_a_truncated_or_damaged_packing_is_refused(folder, pack):
     content = pack(idx_bytes(drawn(40, (28, 28), 40)[0]))
-    assert_refused("must unpack to its end", folder, content[: len(content) // 2])
+    assert_refused("must decompress completely", folder, content[: len(content) // 2])
     damaged = bytearray(content)
     damaged[len(content) // 2] ^= 0xFF
-    assert_refused("must unpack to its end", folder, bytes(damaged))
+    assert_refused("must decompress completely", folder, bytes(damaged))
 
 
 def test_a_foreign_file_is_refused_by_its_first_bytes(folder):
@@ -200,14 +200,14 @@ def test_a_foreign_file_is_refused_by_its_first_bytes(folder):
 
 
 def test_counts_shapes_and_labels_are_checked(folder):
-    assert_refused("must hold 40 samples; it holds 39", folder, idx_bytes(drawn(39, (28, 28), 0)[0]))
+    assert_refused("must contain 40 samples; it contains 39", folder, idx_bytes(drawn(39, (28, 28), 0)[0]))
     assert_refused("have (1, 27, 28)", folder, idx_bytes(drawn(40, (27, 28), 0)[0]))
     (folder / "tiny-idx/train-images-idx3-ubyte").write_bytes(idx_bytes(drawn(40, (28, 28), 0)[0]))
     labels = idx_bytes(np.arange(40, dtype=np.uint8))
-    message = "labels must lie in 0..9; train-labels-idx1-ubyte holds the label 39"
+    message = "labels must be in 0..9; train-labels-idx1-ubyte holds the label 39"
     assert_refused(message, folder, labels, "tiny-idx/train-labels-idx1-ubyte")
     fewer = idx_bytes(np.zeros(39, dtype=np.uint8))
-    message = "train-labels-idx1-ubyte of tiny_idx must hold 40 samples; it holds 39"
+    message = "train-labels-idx1-ubyte of tiny_idx must contain 40 samples; it contains 39"
     assert_refused(message, folder, fewer, "tiny-idx/train-labels-idx1-ubyte")
 
 

@@ -19,7 +19,7 @@ LABELLED = Data(torch.zeros(4, 1), torch.tensor([0, 1, 0, 1]))
     ("make", "message"),
     [
         (lambda: datasets.digits("nonsense"), r"num_samples of the digits must be an integer; got 'nonsense'"),
-        (lambda: datasets.digits("test"), r"got 'test'. Give the split by name"),
+        (lambda: datasets.digits("test"), r"got 'test'. Pass the split by name"),
         (lambda: datasets.digits(2.5), "num_samples must be an integer of at least 1; got 2.5"),
         (lambda: datasets.digits(True), "num_samples must be an integer of at least 1; got True"),
         (lambda: datasets.digits([5]), r"num_samples must be an integer of at least 1; got \[5\]"),

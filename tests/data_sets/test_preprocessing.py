@@ -72,7 +72,7 @@ def test_downscaling_keeps_the_mean_of_28x28_images(side):
 
 
 def test_a_side_beyond_the_image_is_refused():
-    with pytest.raises(InvalidInput, match=r"side must lie in 1\.\.4 for images of 4x5; got 5"):
+    with pytest.raises(InvalidInput, match=r"side must be in 1\.\.4 for images of 4x5; got 5"):
         downscale(torch.zeros(4, 5), 5)
     with pytest.raises(InvalidInput, match="got 0"):
         downscale(torch.zeros(4, 4), 0)
@@ -87,7 +87,7 @@ def test_gray_needs_three_channels():
 
 def test_one_hot_rows_are_rows_of_the_identity():
     assert one_hot(torch.tensor([1, 0]), 3).tolist() == [[0, 1, 0], [1, 0, 0]]
-    with pytest.raises(InvalidInput, match=r"labels must lie in 0\.\.2; they range from 0 to 3"):
+    with pytest.raises(InvalidInput, match=r"labels must be in 0\.\.2; they range from 0 to 3"):
         one_hot(torch.tensor([3, 0]), 3)
     with pytest.raises(InvalidInput, match=r"they range from -1 to 0"):
         one_hot(torch.tensor([-1, 0]))
@@ -130,7 +130,7 @@ def test_a_seed_draws_without_replacement_and_without_the_global_state():
     assert chosen.targets.tolist() == subsample(data, 20, seed=3).targets.tolist()
     assert chosen.targets.tolist() != subsample(data, 20, seed=4).targets.tolist()
     assert sorted(subsample(data, None, seed=3).targets.tolist()) == list(range(50))
-    with pytest.raises(InvalidInput, match=r"num_samples must lie in 1\.\.50; got 51"):
+    with pytest.raises(InvalidInput, match=r"num_samples must be in 1\.\.50; got 51"):
         subsample(data, 51)
     with pytest.raises(InvalidInput, match="got 0"):
         subsample(data, 0)

@@ -43,8 +43,8 @@ def test_dyadic_data_are_of_order_one_and_full_rank_by_default():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 5}, r"the rank of 4 samples in dimension 6 must lie in 1\.\.4; got 5"),
-        ({"rank": 4, "is_centred": True}, r"4 centred samples in dimension 6 must lie in 1\.\.3; got 4"),
+        ({"rank": 5}, r"the rank of 4 samples in dimension 6 must be in 1\.\.4; got 5"),
+        ({"rank": 4, "is_centred": True}, r"4 centred samples in dimension 6 must be in 1\.\.3; got 4"),
         ({"rank": 0}, "got 0"),
         ({"bits": 0}, "bits must be at least 1"),
         ({"bits": 30}, "leave sums of 4 products exact; got 30"),
@@ -103,7 +103,7 @@ def test_a_linear_teacher_has_its_rank_variance_and_noise():
         (lambda: gaussian(0, 3), "num_samples must be at least 1; got 0"),
         (lambda: gaussian_mixture(3, 2, 0), "num_classes must be at least 1"),
         (lambda: gaussian_mixture(3, 2, 2, separation=-1), "separation must not be negative"),
-        (lambda: linear_teacher(3, 2, 2, rank=3), r"rank of the teacher must lie in 1\.\.2; got 3"),
+        (lambda: linear_teacher(3, 2, 2, rank=3), r"rank of the teacher must be in 1\.\.2; got 3"),
         (lambda: linear_teacher(3, 2, 2, noise=-1), "noise must not be negative"),
     ],
 )

@@ -295,7 +295,7 @@ def test_what_calls_the_model_in_another_way_is_refused() -> None:
             return super().forward(x)
 
     by_hand = Problem(network(), "squared", inputs, targets, forward=lambda model, batch: model(batch))
-    with pytest.raises(UnsupportedNetwork, match=r"\(Sequential\) is called by a forward function of the user"):
+    with pytest.raises(UnsupportedNetwork, match=r"\(Sequential\) is called by a user-defined forward function"):
         certified_rank(by_hand)
     by_keyword = Problem(Keyword(*network()), "squared", {"x": inputs}, targets)
     with pytest.raises(UnsupportedNetwork, match=r"the model \(Keyword\) is called with a dict of tensors"):

@@ -85,14 +85,18 @@ def test_averages_over_two_and_three_are_exact_fractions() -> None:
 @pytest.mark.parametrize(
     ("model", "shape", "message"),
     [
-        (nn.Sequential(nn.Linear(3, 1)), (2,), r"Linear for 3 inputs, which meets the shape \(2,\)"),
+        (nn.Sequential(nn.Linear(3, 1)), (2,), r"Linear for 3 inputs, but the input has shape \(2,\)"),
         (
             nn.Sequential(nn.Conv1d(2, 1, 1)),
             (1, 2),
-            r"Conv1d for 2 channels and 1 axes, which meets the shape \(1, 2\)",
+            r"Conv1d for 2 channels and 1 axes, but the input has shape \(1, 2\)",
         ),
-        (nn.Sequential(nn.MaxPool2d(1)), (1, 2), r"MaxPool2d for channels and 2 axes, which meets the shape \(1, 2\)"),
-        (nn.Sequential(nn.Unflatten(1, (2, 2))), (3,), r"Unflatten to \(2, 2\), which meets the shape \(3,\)"),
+        (
+            nn.Sequential(nn.MaxPool2d(1)),
+            (1, 2),
+            r"MaxPool2d for channels and 2 axes, but the input has shape \(1, 2\)",
+        ),
+        (nn.Sequential(nn.Unflatten(1, (2, 2))), (3,), r"Unflatten to \(2, 2\), but the input has shape \(3,\)"),
         (nn.Sequential(nn.Flatten(0)), (3,), r"Flatten of the samples themselves"),
     ],
 )

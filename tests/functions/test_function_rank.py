@@ -218,7 +218,11 @@ class Broken(nn.Module):
         (lambda: hm.function_rank(Broken("nan"), drawn(3, 2)), InvalidInput, "activations must be finite; the outputs"),
         (lambda: hm.function_rank(Broken("matrix"), drawn(3, 2)), InvalidInput, "vector of outputs per sample; inputs"),
         (lambda: hm.function_rank(Broken("tuple"), drawn(3, 2)), InvalidInput, "per sample; it returned a tuple"),
-        (lambda: hm.function_rank(Broken("batch"), drawn(3, 2)), NotReproducible, "samples must not see each other"),
+        (
+            lambda: hm.function_rank(Broken("batch"), drawn(3, 2)),
+            NotReproducible,
+            "the model must treat samples independently",
+        ),
         (lambda: hm.function_rank(nn.Linear(2, 2), drawn(1, 2)), InvalidInput, r"at least two samples; got .*\(1, 2\)"),
         (
             lambda: hm.function_rank(nn.Linear(2, 2), drawn(3, 5)),

@@ -226,5 +226,5 @@ def test_records_without_later_fields_are_read_and_former_names_refused():
     del old["num_kinks"]
     assert FunctionRank.from_dict(old) == made
     old["road"] = old.pop("method")
-    with pytest.raises(InvalidInput, match="must hold the fields of a FunctionRank"):
+    with pytest.raises(InvalidInput, match="must contain the fields of a FunctionRank"):
         FunctionRank.from_dict(old)

@@ -335,5 +335,5 @@ def test_a_layer_that_does_not_fit_says_its_bytes(monkeypatch: pytest.MonkeyPatc
 
 def test_a_count_beyond_the_size_of_the_product_is_refused() -> None:
     product = kronecker_approximation(images(), "layers.3")
-    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 72; got 73"):
+    with pytest.raises(InvalidInput, match="count must be between 1 and the size 72; got 73"):
         product.leading(73)

@@ -105,7 +105,7 @@ def test_a_wrong_compression_is_noticed_and_undone(monkeypatch: pytest.MonkeyPat
 
 
 def test_too_many_eigenpairs_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 56 of the layer; got 57"):
+    with pytest.raises(InvalidInput, match="count must be between 1 and the size 56 of the layer; got 57"):
         layer_eigenpairs(hessian(), 57)
     few = layer_hessian(problem(num_samples=8), "2")
     with pytest.raises(InvalidInput, match="need at least as many samples as eigenpairs; there are 8 samples"):

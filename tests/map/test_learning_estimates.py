@@ -214,7 +214,7 @@ def test_another_setting_must_leave_the_value_or_be_too_noisy_to_tell():
         assert check.outcome == outcome
     early = setting_check("half step", "half the step", found, tried["failed"], "take a smaller step", is_settled=False)
     assert early.outcome == "inconclusive"
-    assert "the chains have not settled" in early.sentence
+    assert "the chains have not converged" in early.sentence
     passed, failed = (LearningCheck("a", outcome, 0.0, 1.0, "") for outcome in ("passed", "failed"))
     unknown = LearningCheck("b", "not run", 0.0, 1.0, "")
     assert [verdict([passed]), verdict([passed, unknown]), verdict([failed, unknown])] == [

@@ -120,7 +120,7 @@ def test_other_data_are_said_and_the_effective_dimension_is_left_out(old: Curvat
 
 def test_without_a_hash_of_the_data_nothing_is_claimed_about_them(old: CurvatureMap) -> None:
     comparison = compare_maps(old, replace(old, provenance=None))
-    assert comparison.caveats == ("It is not known whether the two were made on the same data.",)
+    assert comparison.caveats == ("It is unknown whether both were made on the same data.",)
 
 
 @pytest.mark.parametrize(

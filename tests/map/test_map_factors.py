@@ -105,7 +105,7 @@ class Summed(nn.Module):
     [
         (perceptron(), "squared", "needs a network whose outputs are logits under cross-entropy with labels"),
         (nn.Sequential(perceptron(), nn.Softmax(1)), "cross_entropy", "the outputs look like probabilities"),
-        (Summed(), "cross_entropy", "no layer is linear"),
+        (Summed(), "cross_entropy", "there is no linear layer"),
     ],
 )
 def test_where_there_are_none_it_is_said_why(model: nn.Module, loss: str, reason: str) -> None:

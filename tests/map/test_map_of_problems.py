@@ -174,9 +174,9 @@ def test_every_problem_has_a_dense_map_and_estimates(name: str, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("a dictionary", "inputs that are one tensor"),
+        ("a dictionary", "inputs in one tensor"),
         ("some parameters", "0.weight is frozen or left out"),
-        ("a penalty", "the risk without a penalty, and l2 is 0.1"),
+        ("a penalty", "no penalty, but l2 is 0.1"),
         ("a forward", "called with its inputs alone"),
     ],
 )

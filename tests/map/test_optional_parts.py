@@ -242,7 +242,7 @@ def test_inputs_that_are_no_numbers_have_a_map_without_ranks_of_the_data(name: s
     assert found.network.is_dense
     assert found.network.data_ranks is None
     assert found.network.prediction is None
-    assert "inputs that are one tensor of floating-point numbers; got" in found.network.prediction_gap
+    assert "inputs in one tensor of floating-point numbers; got" in found.network.prediction_gap
     estimated = hm.map(model, data, "cross_entropy", dense=False)
     for layer, known in zip(estimated.network.layers, found.network.layers, strict=True):
         assert layer.top_eigenvalue == pytest.approx(known.top_eigenvalue, rel=0.02, abs=1e-9)

@@ -135,7 +135,7 @@ REPEATED: dict[str, Floats] = {
 @pytest.mark.parametrize("name", REPEATED)
 @pytest.mark.parametrize("kind", ["rotated", "diagonal"])
 def test_bands_cover_densities_whose_probes_hardly_differ(name: str, kind: str) -> None:
-    """The probes of a multiple of the identity, or of any diagonal matrix, have no spread: what the band must hold is
+    """The probes of a multiple of the identity, or of any diagonal matrix, have no spread: the band must cover
     the rounding of the nodes and the resolution of the rules."""
     values = REPEATED[name]
     matrix = rotated(values) if kind == "rotated" else np.diag(values)

@@ -147,9 +147,7 @@ def test_what_is_no_square_float64_matrix_is_refused() -> None:
 
 def test_places_without_a_value_are_not_taken_for_the_values_below_the_mask() -> None:
     matrix = np.ma.masked_array(np.eye(3), mask=np.eye(3, dtype=bool))
-    with pytest.raises(
-        InvalidInput, match=r"must have a value in every place; .*masked array.* Use its filled\(value\)"
-    ):
+    with pytest.raises(InvalidInput, match=r"must not contain masked entries; .*masked array.* Call \.filled\(value\)"):
         spectrum(matrix)
     assert spectrum(np.ma.masked_array(np.eye(3), mask=False)).eigenvalues.tolist() == [1.0, 1.0, 1.0]
 

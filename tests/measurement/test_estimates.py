@@ -78,7 +78,7 @@ def test_known_eigenpairs_take_the_place_of_a_sketch() -> None:
     assert abs(tiny.value - 1e-14 * truth) < 5 * tiny.standard_error
     with pytest.raises(InvalidInput, match="of the same matrix, .*; its size is 50, theirs 300"):
         hm.trace_estimate(np.eye(50), known=pairs)
-    with pytest.raises(InvalidInput, match="known eigenpairs .* serve hutch\\+\\+; method is 'hutchinson'"):
+    with pytest.raises(InvalidInput, match="known eigenpairs .* need method='hutch\\+\\+'; method is 'hutchinson'"):
         hm.trace_estimate(WIDE.matrix, method="hutchinson", known=pairs)
 
 
@@ -171,7 +171,7 @@ MULTIPLE = known("thirty-fold", *np.full(30, 5.0), *np.full(20, -2.0), *np.full(
 
 
 def test_estimates_are_right_for_an_eigenvalue_of_thirty_copies() -> None:
-    """One Krylov sequence sees a single copy of each; the weights of the quadrature must hold the others."""
+    """One Krylov sequence sees a single copy of each; the weights of the quadrature must contain the others."""
     matrix, values = MULTIPLE.matrix, MULTIPLE.eigenvalues
     density = hm.density_estimate(matrix, num_steps=20, num_probes=40, method="quadrature")
     assert density.is_exact.all()  # five different values: every probe exhausts its space

@@ -74,4 +74,4 @@ def test_a_search_that_ends_before_it_has_decided_says_so() -> None:
     assert whole.converged
     cut = top_eigenpairs(np.diag(values), 1, tolerance=1e-3, max_products=whole.num_products - 10)
     assert not cut.converged
-    assert "not converged: the products did not rule out an eigenvalue beyond these" in cut.provenance.notes
+    assert "not converged: the products do not exclude a larger eigenvalue that was missed" in cut.provenance.notes

@@ -174,7 +174,7 @@ def test_what_cannot_be_a_threshold_is_refused() -> None:
         numerical_rank(np.eye(2), scale=np.nan)
     with pytest.raises(InvalidInput, match="scale must be positive and finite; got -2"):
         numerical_rank(np.zeros((2, 2)), scale=-2)
-    with pytest.raises(InvalidInput, match=r"relative_tolerance must lie between 0 and 1; got 1\.5"):
+    with pytest.raises(InvalidInput, match=r"relative_tolerance must be between 0 and 1; got 1\.5"):
         numerical_rank(np.eye(2), relative_tolerance=1.5)
     assert numerical_rank(np.zeros((2, 2)), scale=0.0).value == 0
 

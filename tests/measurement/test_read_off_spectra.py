@@ -85,9 +85,9 @@ def test_largest_magnitudes_are_kept_first() -> None:
 
 
 def test_ranks_beyond_the_size_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"ranks must lie between 0 and the size 3; got \[4\]"):
+    with pytest.raises(InvalidInput, match=r"ranks must be between 0 and the size 3; got \[4\]"):
         reconstruction_error(np.eye(3), ranks=[2, 4])
-    with pytest.raises(InvalidInput, match=r"ranks must lie between 0 and the size 3; got \[-1\]"):
+    with pytest.raises(InvalidInput, match=r"ranks must be between 0 and the size 3; got \[-1\]"):
         reconstruction_error(np.eye(3), ranks=[-1])
 
 

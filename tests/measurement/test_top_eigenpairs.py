@@ -269,21 +269,21 @@ def test_a_basis_must_hold_what_is_wanted_and_two_blocks() -> None:
 
 def test_bad_questions_get_a_sentence() -> None:
     matrix = np.eye(5)
-    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 5 of the operator; got 6"):
+    with pytest.raises(InvalidInput, match="count must be between 1 and the size 5 of the operator; got 6"):
         top_eigenpairs(matrix, 6)
-    with pytest.raises(InvalidInput, match="count must lie between 1 and the size 5 of the operator; got 0"):
+    with pytest.raises(InvalidInput, match="count must be between 1 and the size 5 of the operator; got 0"):
         top_eigenpairs(matrix, 0)
     with pytest.raises(UnknownName, match="which must be one of largest, smallest, both_ends, magnitude; got 'top'"):
         top_eigenpairs(matrix, 1, which="top")
     with pytest.raises(UnknownName, match="relative_to must be one of norm, eigenvalue"):
         top_eigenpairs(matrix, 1, relative_to="trace")
-    with pytest.raises(InvalidInput, match="tolerance must lie between 1e-15 and 1"):
+    with pytest.raises(InvalidInput, match="tolerance must be between 1e-15 and 1"):
         top_eigenpairs(matrix, 1, tolerance=0.0)
     with pytest.raises(InvalidInput, match=r"a measurement needs a square matrix; got shape \(2, 3\)"):
         top_eigenpairs(np.ones((2, 3)), 1)
-    with pytest.raises(InvalidInput, match=r"start must hold vectors with 5 entries as columns; got shape \(4, 2\)"):
+    with pytest.raises(InvalidInput, match=r"start must contain vectors with 5 entries as columns; got shape \(4, 2\)"):
         top_eigenpairs(matrix, 1, start=np.ones((4, 2)))
-    with pytest.raises(InvalidInput, match="block_size must lie between 1 and the size 5; got 6"):
+    with pytest.raises(InvalidInput, match="block_size must be between 1 and the size 5; got 6"):
         top_eigenpairs(matrix, 1, block_size=6)
     with pytest.raises(InvalidInput, match="max_basis must be at least"):
         top_eigenpairs(np.eye(90), 10, max_basis=12)

@@ -68,7 +68,7 @@ def test_odd_arguments_are_answered_in_sentences(call: str) -> None:
     ("call", "kind", "message"),
     [
         (lambda: hm.certified_rank(problem(), seed=-1), InvalidInput, "seed must be an integer of at least 0; got -1"),
-        (lambda: NET.build(seed=2**70), InvalidInput, r"seed must lie below 2\^63"),
+        (lambda: NET.build(seed=2**70), InvalidInput, r"seed must be below 2\^63"),
         (lambda: NET.build(dtype=torch.int64), InvalidInput, "dtype must be a torch.dtype of real numbers"),
         (lambda: NET.build(init=[]), UnknownName, r"init must be one of gaussian, .*; got \[\]"),  # type: ignore[arg-type]
         (lambda: hm.FullyConnected([torch.zeros(2), 3]), InvalidInput, r"widths\[0\] is tensor"),  # type: ignore[list-item]

@@ -147,8 +147,11 @@ def test_the_public_face_shows_both_and_counts_are_plain_integers():
         ({"input_length": 9.0}, "input_length must be an integer of at least 1; got 9.0"),
         ({"kernels": (3, 12)}, r"must fit into its input; kernels\[1\] is 12, its input has 7 positions"),
         ({"kernels": (3, 12), "paddings": (0, 2)}, r"has 7 positions and 2 \* 2 zeros"),
-        ({"kernels": (3,)}, r"channels must hold 2 integers for 1 kernels; got \(1, 8, 16\). Begin with the channels"),
-        ({"strides": (1,)}, r"strides must hold 2 integers for 2 kernels; got \(1,\)"),
+        (
+            {"kernels": (3,)},
+            r"channels must contain 2 integers for 1 kernels; got \(1, 8, 16\). Begin with the channels",
+        ),
+        ({"strides": (1,)}, r"strides must contain 2 integers for 2 kernels; got \(1,\)"),
         ({"paddings": (-1, 0)}, r"paddings\[0\] must be an integer of at least 0; got -1"),
         ({"kernels": (), "channels": (1,)}, "at least one convolution; kernels is empty"),
         ({"kernels": 3}, "kernels must be a sequence of integers; got 3"),

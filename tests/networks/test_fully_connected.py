@@ -78,8 +78,8 @@ def test_without_a_hidden_layer_the_activation_is_identity():
 @pytest.mark.parametrize(
     ("widths", "message"),
     [
-        ((3,), r"must hold an input and an output; got \(3,\)"),
-        ((), r"must hold an input and an output; got \(\)"),
+        ((3,), r"must contain an input and an output; got \(3,\)"),
+        ((), r"must contain an input and an output; got \(\)"),
         ((3, 0, 1), r"widths\[1\] is 0"),
         ((3, -2), r"widths\[1\] is -2"),
         ((3, 2.5), r"widths\[1\] is 2.5"),

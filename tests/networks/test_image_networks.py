@@ -76,7 +76,7 @@ def test_a_text_that_names_no_network_is_refused(text: str, message: str) -> Non
 
 
 def test_arguments_that_make_no_network_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="channels must hold 2 integers for 1 kernels"):
+    with pytest.raises(InvalidInput, match="channels must contain 2 integers for 1 kernels"):
         ImageConvolutional(4, (1, 2, 3), (2,))
     with pytest.raises(InvalidInput, match=r"kernels\[0\] must be an integer or \(height, width\)"):
         ImageConvolutional(4, (1, 2), ((2, 2, 2),))  # type: ignore[arg-type]

@@ -67,7 +67,7 @@ def test_a_record_with_an_odd_value_anywhere_is_read_or_refused_in_a_sentence(wr
 
 @pytest.mark.parametrize("value", [{"array": [1], "shape": [1], "dtype": "O"}, {"fraction": "1e1000000000"}])
 def test_numbers_of_other_kinds_are_refused(written: dict[str, Any], value: Any) -> None:
-    with pytest.raises(InvalidInput, match="must hold real numbers|of two whole numbers"):
+    with pytest.raises(InvalidInput, match="must contain real numbers|of two whole numbers"):
         Record.from_json(put(written, ("title",), value))
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_with_odd_content_is_refused(name: str, tmp_path: Path) -> 
     ODD_STATES[name](state)
     save_checkpoint(path, state)
     random_state = torch.get_rng_state()
-    with pytest.raises(DataFileError, match=r"must hold a training under way; .*training\.pt does not"):
+    with pytest.raises(DataFileError, match=r"must contain a training under way; .*training\.pt does not"):
         train(architecture.build(seed=0), DATA, epochs=4, checkpoint=path)
     assert torch.equal(random_state, torch.get_rng_state())
 

@@ -78,7 +78,7 @@ def test_readable_forms_name_the_values():
 
 
 def test_json_of_another_record_is_refused():
-    with pytest.raises(InvalidInput, match="must hold a RankPrediction; it holds a RankValue"):
+    with pytest.raises(InvalidInput, match="must contain a RankPrediction; it contains a RankValue"):
         RankPrediction.from_json(RankValue(3, "exact", "x").to_json())
     with pytest.raises(UnknownName, match="record must be one of .*; got 'RankVaule'. Did you mean 'RankValue'"):
         Record.from_dict({"record": "RankVaule"})
@@ -89,7 +89,7 @@ def test_text_that_holds_no_record_is_refused():
         Record.from_json("{")
     with pytest.raises(UnknownName, match="record must be one of .*; got None"):
         Record.from_json("[]")
-    with pytest.raises(InvalidInput, match="must hold the fields of a RankValue; .* missing .*'reference'"):
+    with pytest.raises(InvalidInput, match="must contain the fields of a RankValue; .* missing .*'reference'"):
         Record.from_dict({"record": "RankValue", "value": 3, "kind": "exact"})
 
 

@@ -92,7 +92,7 @@ def test_a_kind_of_a_package_that_is_not_imported_yet_is_found(tmp_path: Path) -
     (tmp_path / "one.json").write_text(json.dumps(fields))
     program = f"import hessmap as hm; hm.load({str(tmp_path / 'one.json')!r})"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert "the JSON must hold the fields of a Verification" in ended.stderr
+    assert "the JSON must contain the fields of a Verification" in ended.stderr
 
 
 FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -57,7 +57,7 @@ def ranks(weights: list[Matrix], biases: dict[int, list[int]], data: Data) -> tu
 
 def random_data(draw: random.Random, input_dim: int, output_dim: int, input_rank: int, centred: int, kind: str) -> Data:
     """Inputs of the given ranks; the residual "generic", of "low rank", of "zero mean", or with a mean of its "own"
-    that no input sees (possible where the constant is no function of the inputs)."""
+    that no input sees (possible where the constant is not a function of the inputs)."""
     size = centred + 1
     constant = random_matrix(draw, 1, size)[0]
     codes = random_matrix(draw, input_rank, size)

@@ -213,7 +213,7 @@ def test_a_conjecture_never_stands_above_a_theorem() -> None:
     ],
 )
 def test_only_a_conjecture_has_evidence_and_it_needs_it(fields: Any) -> None:
-    with pytest.raises(InvalidInput, match="a conjecture, and nothing else, says what it claims"):
+    with pytest.raises(InvalidInput, match="conjectured and num_cases must be given for conjectures"):
         RankValue(3, *fields)
 
 

@@ -106,7 +106,7 @@ def test_a_column_is_no_larger_than_all_the_other_layers_together():
         ),
         (
             lambda: deep_convolutional.outer_product_upper_bound((3, 2, 1), (2,)),
-            r"layer_parameters must hold one number per layer; got 1 for 2 layers",
+            r"layer_parameters must contain one number per layer; got 1 for 2 layers",
         ),
     ],
 )

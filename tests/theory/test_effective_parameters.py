@@ -149,9 +149,9 @@ def test_a_linear_activation_of_any_kind_counts_affine_functions() -> None:
     [
         ((0, 3), "inputs must be at least 1; got 0"),
         ((3, 0), "hidden must be at least 1; got 0"),
-        ((3, ()), "hidden must hold the width of at least one layer; it is empty"),
+        ((3, ()), "hidden must contain the width of at least one layer; it is empty"),
         ((2.5, 3), "inputs must be an integer; got 2.5"),
-        ((1, 3, "relu"), "one number only for two inputs or more; inputs is 1"),
+        ((1, 3, "relu"), "is known for two inputs or more; inputs is 1"),
     ],
 )
 def test_bad_sizes_are_refused_in_one_sentence(arguments: tuple[Any, ...], message: str) -> None:

@@ -227,7 +227,7 @@ def test_nothing_is_said_of_depths_at_which_the_cost_is_not_known(rank, constant
             "the dimension of the inputs; got shapes",
         ),
         (lambda: functions.cost_constant([([[1.0]], None)], 2, [0], [1]), "must have rank 2; the ranks are 1"),
-        (lambda: functions.kernel_ridge_jacobian_rank(3, 2, 1, 2), "affine_dim must lie between 0 and 1; got 2"),
+        (lambda: functions.kernel_ridge_jacobian_rank(3, 2, 1, 2), "affine_dim must be between 0 and 1; got 2"),
         (lambda: functions.kernel_ridge([[0.0]], [[0.0]], ridge=1.0, kernel="cauchy"), "one of gaussian, laplace"),
         (lambda: functions.cross_map([[1.0]]), "rows of two numbers; got shape"),
         (lambda: functions.relu_from_leaky([1.0], 1.0), "between -1 and 1; got 1.0"),

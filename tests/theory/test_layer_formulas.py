@@ -170,5 +170,5 @@ def test_overlap_of_haar_random_models_grows_linearly_up_to_the_end() -> None:
 def test_full_eigenpairs_check_their_shapes() -> None:
     with pytest.raises(InvalidInput, match="square over the outputs of all layers"):
         layers.full_eigenpairs(np.eye(3), [[1.0]], [2], 1)
-    with pytest.raises(InvalidInput, match="count must lie between 1 and 2; got 3"):
+    with pytest.raises(InvalidInput, match="count must be between 1 and 2; got 3"):
         layers.full_eigenpairs(np.eye(2), [[1.0]], [2], 3)

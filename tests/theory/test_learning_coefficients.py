@@ -226,7 +226,7 @@ def test_it_is_kept_as_json_exactly():
 @pytest.mark.parametrize(
     ("arguments", "kind", "match"),
     [
-        ({"network": hm.FullyConnected((3, 2))}, InvalidInput, r"its rank is missing. Give rank=0\.\.2"),
+        ({"network": hm.FullyConnected((3, 2))}, InvalidInput, r"rank is missing. Give rank=0\.\.2"),
         (
             {"network": hm.FullyConnected((3, 2)), "rank": 3},
             InvalidInput,

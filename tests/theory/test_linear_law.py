@@ -136,7 +136,7 @@ def test_one_teacher_follows_its_own_law(inputs: int, hidden: int, own: float, a
         (lambda: LinearSpectrumLaw(3, 0), "hidden must be at least 1; got 0"),
         (lambda: OneTeacherLaw(3, 3, -1.0), "must not be negative; got -1.0"),
         (lambda: MarchenkoPastur(0.0), "ratio of a Marchenko-Pastur law must be positive; got 0.0"),
-        (lambda: LinearSpectrumLaw(3, 3).quantile(1.5), r"a probability must lie in \[0, 1\]; got 1.5"),
+        (lambda: LinearSpectrumLaw(3, 3).quantile(1.5), r"a probability must be in \[0, 1\]; got 1.5"),
         (lambda: LinearSpectrumLaw(3, 3).moment(-1), "the order of a moment must be at least 0; got -1"),
         (lambda: LinearSpectrumLaw(3, 3).kolmogorov_smirnov([]), "needs values to compare with; there are none"),
         (

@@ -119,7 +119,7 @@ def test_column_ranks_sum_to_the_functional_rank(case):
     ("call", "message"),
     [
         (lambda: linear.outer_product_rank((3, 0, 2), 3), r"at least 1.*; widths\[1\] is 0\."),
-        (lambda: linear.outer_product_rank((3,), 3), r"must hold an input and an output; got \(3,\)"),
+        (lambda: linear.outer_product_rank((3,), 3), r"must contain an input and an output; got \(3,\)"),
         (lambda: linear.outer_product_rank((3.5, 2), 3), r"must be integers of at least 1.*; got \(3\.5, 2\)"),
         (lambda: linear.outer_product_rank((3, 2), 4), r"input_rank must be at most 3, the input dimension; got 4"),
         (lambda: linear.outer_product_rank((3, 2), -1), r"input_rank must be at least 0; got -1"),

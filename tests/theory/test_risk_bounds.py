@@ -163,9 +163,9 @@ def test_grid_that_ends_has_no_point_beyond_and_one_near_every_variance() -> Non
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: held_out_bound(3, 2, 0.1), "num_errors must lie in 0..2; got 3"),
+        (lambda: held_out_bound(3, 2, 0.1), "num_errors must be in 0..2; got 3"),
         (lambda: held_out_bound(0, 0, 0.1), "num_samples must be at least 1; got 0"),
-        (lambda: wagered_bound([1], 0.1), "counts must hold at least two entries; got 1"),
+        (lambda: wagered_bound([1], 0.1), "counts must contain at least two entries; got 1"),
         (lambda: wagered_bound([0, 0], 0.1), "counts must not be negative, nor all zero"),
         (lambda: catoni_mixture_inverse(0.1, inf, 5), "allowance must be finite and not negative; got inf"),
         (lambda: maurer_complexity(-1.0, 5, 0.0, 0.1), "kl must be finite and not negative; got -1.0"),

@@ -99,5 +99,5 @@ def test_without_a_share_it_is_always_time_and_a_wrong_share_is_refused() -> Non
         pass
     assert pace.is_due
     for share in (0.0, -0.1, 1.5, float("nan")):
-        with pytest.raises(InvalidInput, match="share must lie above 0 and at most at 1"):
+        with pytest.raises(InvalidInput, match="share must be above 0 and at most 1"):
             Pace(share)

@@ -115,10 +115,10 @@ def test_bad_checkpoints_get_a_sentence(files: list[Path], folder: Path) -> None
     with pytest.raises(DataFileError, match="a checkpoint must be readable; nowhere.pt is not"):
         tracked(["nowhere.pt"])
     torch.save({"loss": 3.0}, "other.pt")
-    with pytest.raises(DataFileError, match="must hold the weights of a model by name; other.pt holds loss"):
+    with pytest.raises(DataFileError, match="must contain the weights of a model by name; other.pt contains loss"):
         tracked({1: "other.pt"})
     torch.save(torch.load(files[0], weights_only=True), "nameless.pt")
-    with pytest.raises(InvalidInput, match="must tell its step, inside or in its name; nameless.pt does not"):
+    with pytest.raises(InvalidInput, match="must contain its step, or have it in its name; nameless.pt does not"):
         tracked(["nameless.pt"])
     (folder / "copy").mkdir()
     torch.save(torch.load(files[0], weights_only=True), "copy/net-20.pt")
@@ -134,10 +134,10 @@ def each(change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
 
 
 ODD_CHECKPOINTS: dict[str, tuple[Callable[[], object], str]] = {
-    "a list": (lambda: [1, 2], "must hold a training; .* holds a list"),
-    "a tensor": (lambda: torch.zeros(3), "must hold a training; .* holds a Tensor"),
-    "nothing": (lambda: None, "must hold a training; .* holds a NoneType"),
-    "an empty table": (dict, "must hold the weights of a model by name"),
+    "a list": (lambda: [1, 2], "must contain a training; .* holds a list"),
+    "a tensor": (lambda: torch.zeros(3), "must contain a training; .* holds a Tensor"),
+    "nothing": (lambda: None, "must contain a training; .* holds a NoneType"),
+    "an empty table": (dict, "must contain the weights of a model by name"),
     "names that are numbers": (lambda: dict(enumerate(network().state_dict().values())), "weights of a model by name"),
     "one name that is a number": (lambda: {**network().state_dict(), 3: torch.zeros(1)}, "weights of a model by name"),
     "texts": (lambda: {"model": {"0.weight": "text"}}, "weights of a model by name"),
@@ -148,7 +148,7 @@ ODD_CHECKPOINTS: dict[str, tuple[Callable[[], object], str]] = {
     "another shape": (lambda: each(lambda value: value[:1]), "must be of the given model; .*size mismatch"),
     "sparse": (lambda: each(lambda value: value.to_sparse()), "must be of the given model"),
     "a step below zero": (lambda: {"model": network().state_dict(), "step": -3}, "step of .* at least 0; got -3"),
-    "a huge step": (lambda: {"model": network().state_dict(), "step": 10**30}, r"step of .* must lie below 2\^63"),
+    "a huge step": (lambda: {"model": network().state_dict(), "step": 10**30}, r"step of .* must be below 2\^63"),
 }
 
 
@@ -165,7 +165,7 @@ def test_odd_checkpoints_are_refused_and_stored_points_stay(files: list[Path], n
 
 @pytest.mark.parametrize(("steps", "words"), [
     ({1.5: "net-0.pt"}, "the step of net-0.pt must be an integer"), ({"a": "net-0.pt"}, "must be an integer"),
-    ({True: "net-0.pt"}, "must be an integer"), ({2**70: "net-0.pt"}, r"must lie below 2\^63"),
+    ({True: "net-0.pt"}, "must be an integer"), ({2**70: "net-0.pt"}, r"must be below 2\^63"),
     (3, "checkpoints must be a list; got 3"), ("net-0.pt", "must be a list of files; got the one file net-0.pt"),
     ([3], "a checkpoint must be readable; 3 is not"), (["."], "a checkpoint must be readable; . is not"),
 ])  # fmt: skip

@@ -271,18 +271,20 @@ def test_bad_questions_get_a_sentence() -> None:
         hm.Tracker(model, "cross_entropy", data, quantities=("rank",))
     with pytest.raises(InvalidInput, match="the overlap of the gradient needs eigenvectors; 'eigenvalues' is not"):
         hm.Tracker(model, "cross_entropy", data, quantities=("gradient_overlap",))
-    with pytest.raises(InvalidInput, match="share must lie above 0"):
+    with pytest.raises(InvalidInput, match="share must be above 0"):
         hm.Tracker(model, "cross_entropy", data, share=0)
-    with pytest.raises(InvalidInput, match="a name of a track must be made of letters, .*; got 'a/b'"):
+    with pytest.raises(InvalidInput, match="a track name must consist of letters, .*; got 'a/b'"):
         hm.Tracker(model, "cross_entropy", data, name="a/b")
-    with pytest.raises(InvalidInput, match="gone on with or replaced by its name; got none"):
+    with pytest.raises(InvalidInput, match="resume and replace need the name of a track; got none"):
         hm.Tracker(model, "cross_entropy", data, resume=True)
     with pytest.raises(InvalidInput, match="model must be a torch.nn.Module; got str"):
         hm.Tracker("model", "cross_entropy", data)
     loader = DataLoader(TensorDataset(*data), num_workers=1, persistent_workers=True)
-    with pytest.raises(InvalidInput, match="must not keep its workers; .* Give the tracker a loader of its own"):
+    with pytest.raises(
+        InvalidInput, match="must not keep its worker processes; .* Pass a separate loader to the tracker"
+    ):
         hm.Tracker(model, "cross_entropy", loader)
     tracker = hm.Tracker(model, "cross_entropy", data, share=None)
     tracker(5)
-    with pytest.raises(InvalidInput, match="the steps of a track must grow; step 5 follows step 5"):
+    with pytest.raises(InvalidInput, match="the steps of a track must increase; step 5 follows step 5"):
         tracker.measure(5)

@@ -296,7 +296,7 @@ def test_a_loss_that_broadcasts_is_refused():
 
 def test_labels_that_do_not_fit_the_outputs_are_refused():
     with pytest.raises(
-        InvalidInput, match=r"labels must lie in 0..2 for a network with 3 outputs; sample 2 has label 3"
+        InvalidInput, match=r"labels must be in 0..2 for a network with 3 outputs; sample 2 has label 3"
     ):
         train(small(), Data(MIXTURE.inputs, MIXTURE.targets + 1), epochs=1)
     with pytest.raises(InvalidInput, match="labels, which need two outputs or more; the network has 1"):

@@ -119,11 +119,11 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     must, got = "an address of the explorer must be one of its pages", f"there is none at {request.url.path[:200]}"
     if error.status_code == 405:
         must, got = (
-            "an address must be asked in its own way",
+            "an address must be requested by its own method",
             f"{request.method} is not that of {request.url.path[:200]}",
         )
     if error.status_code == 400:
-        must, got = "a request must hold what the page sends, as JSON", "it cannot be read"
+        must, got = "a request must contain what the page sends, as JSON", "it cannot be read"
     return error_answer(error.status_code, sentence(must, got))
 
 
@@ -139,8 +139,6 @@ async def _too_deep(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
-    _LOG.error("hessmap must not fail like this: %s", request.url.path, exc_info=error)
-    text = sentence(
-        "hessmap must not fail like this", f"{type(error).__name__}; the terminal of hessmap serve says more"
-    )
+    _LOG.error("this is a bug in hessmap: %s", request.url.path, exc_info=error)
+    text = sentence("this is a bug in hessmap", f"{type(error).__name__}; the terminal of hessmap serve says more")
     return error_answer(500, text)

@@ -87,7 +87,7 @@ class Access:
             return _refused(403, "requests must come from the explorer's own page", "this came from another")
         length = headers.get("content-length", "0")
         if not is_count(length) or int(length) > MOST_BYTES or "transfer-encoding" in headers:
-            return _refused(413, f"a request must be at most {MOST_BYTES:,} bytes and say its length", "it is not")
+            return _refused(413, f"a request must be at most {MOST_BYTES:,} bytes and state its length", "it is not")
         given = self._token_in_query(scope)
         if given is not None and self._is_token(given[0]):
             return self._signed_in(scope, given[1])

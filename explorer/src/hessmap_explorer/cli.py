@@ -17,7 +17,7 @@ EXAMPLES = """
   hessmap serve my_models:net --data my_data:train\n
   hessmap serve --port 0 --store runs.sqlite     [dim]# any free port[/dim]
 
-The page is for this machine alone: it listens on 127.0.0.1, and the link that is printed holds a secret token.
+The page is for this machine alone: it listens on 127.0.0.1, and the link that it prints contains a secret token.
 """
 
 

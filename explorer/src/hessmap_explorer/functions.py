@@ -55,14 +55,16 @@ def bottleneck_figures(view: BottleneckView, python: str = "") -> list[FigureDat
     )
     tolerance = (Line(view.relative_tolerance, axis="y", label=f"tolerance {view.relative_tolerance:g}"),)
     values = Axis("over the largest", "log", limits=(1e-4, 1.5))
-    impact = (Trace("||Z - s(Z)|| / ||Z||", "both", places, impacts, colour="outer_product", in_legend=False),)
+    impact = (
+        Trace("relative change by the activation", "both", places, impacts, colour="outer_product", in_legend=False),
+    )
     weights = _curves([layer.weight_singular_values for layer in view.layers])
     return [
         FigureData("Ranks of the representations", depth, Axis("rank", "log"), ranks, python=python),
         FigureData(
             "Singular values of the representations", depth, values, _curves(relative), tolerance, python=python
         ),
-        FigureData("Impact of the nonlinearity", depth, Axis("share of the norm"), impact, python=python),
+        FigureData("Relative change by the activation", depth, Axis("share of the norm"), impact, python=python),
         FigureData("Singular values of the weights", depth, Axis("singular value"), weights, python=python),
     ]
 
@@ -214,7 +216,7 @@ def _kept(folder: Path, kind: str, refused: list[str]) -> list[_Kept]:
 
 def _read(folder: Path, kind: str, name: str) -> tuple[Path, dict[str, Any]]:
     """A kept result by a name that is no path: its file and what it holds."""
-    must = "a name is made of letters, digits, '.', '-' and '_'"
+    must = "a name consists of letters, digits, '.', '-' and '_'"
     require(_NAME.fullmatch(name) is not None, must, f"got {name!r:.80}")
     path = folder / f"{kind}-{name}.json"
     if not os.path.lexists(path):

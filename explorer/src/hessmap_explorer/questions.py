@@ -58,7 +58,7 @@ def _value(field: Field, text: str | None) -> Any:
         require_name(field.name, text, field.choices)
         return text
     if field.kind == "text":
-        require(len(text) <= 200, f"{field.name} must have at most 200 signs", f"it has {len(text):,}")
+        require(len(text) <= 200, f"{field.name} must have at most 200 characters", f"it has {len(text):,}")
         return text
     if field.kind == "count":
         return _count(field, text)

@@ -59,7 +59,7 @@ def studies_router(explorer: Explorer) -> APIRouter:
     def case(family: str, question: str, key: str) -> Answer:
         """The record of one case, and the command that repeats it."""
         name = known_study(f"{family}/{question}")
-        require(len(key) <= 20_000, "a case must be spelled in at most 20,000 signs", f"it has {len(key):,}")
+        require(len(key) <= 20_000, "a case must be at most 20,000 characters long", f"it has {len(key):,}")
         wanted = case_key(case_of_key(key))
         with shown_entry(f"the records of study {name}"):
             return Answer(_case(explorer, name, wanted))

@@ -237,7 +237,7 @@ def _own_references(explorer: Explorer, stored: StoredMap) -> tuple[str, ...]:
     references = options_of_map(stored).references
     for reference in references:
         if reference not in (explorer.model, explorer.data):
-            must = "a network is made again only if the explorer was started with its model and data"
+            must = "a network is rebuilt only if the explorer was started with its model and data"
             got, remedy = (
                 f"{stored.name!r} is of {reference!r}",
                 "Start hessmap serve with them, if you trust that code",

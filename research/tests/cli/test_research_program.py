@@ -59,4 +59,4 @@ def test_mistake_of_a_package_is_not_called_the_users_own_in_a_clone(
     monkeypatch.setattr("hessmap_research.papers.STATUSES", None)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
-    assert done.stderr.startswith("hessmap: hessmap must not fail like this; TypeError: ")
+    assert done.stderr.startswith("hessmap: this is a bug in hessmap; TypeError: ")

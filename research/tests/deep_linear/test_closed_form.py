@@ -122,7 +122,9 @@ def test_data_that_do_not_fit_the_network_are_refused() -> None:
     weights, three, four = [torch.eye(2).double()], torch.ones(3, 2).double(), torch.ones(4, 2).double()
     with pytest.raises(InvalidInput, match=r"one sample a row; got shapes \(3, 2\) and \(4, 2\)"):
         DeepLinear.from_data(weights, None, three, four)
-    with pytest.raises(InvalidInput, match=r"must hold 2 and 2 numbers per sample.* got shapes \(3, 1\) and \(3, 2\)"):
+    with pytest.raises(
+        InvalidInput, match=r"must contain 2 and 2 numbers per sample.* got shapes \(3, 1\) and \(3, 2\)"
+    ):
         DeepLinear.from_data(weights, None, three[:, :1], three)
     with pytest.raises(InvalidInput, match="3 numbers, none negative, that sum to 1; got shape .* and sum 3"):
         DeepLinear.from_data(weights, None, three, three, torch.ones(3).double())

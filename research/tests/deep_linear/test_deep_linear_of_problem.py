@@ -88,7 +88,7 @@ def test_a_closed_form_takes_streams_and_says_what_it_does_not_take() -> None:
     with pytest.raises(InvalidInput, match="closed forms are in float64; the problem is in torch.float32"):
         deep_linear_of(Problem(model, "squared", inputs, targets, dtype=torch.float32))
     for closed_form in (deep_linear_of, deep_linear_convolution_of):
-        with pytest.raises(UnsupportedNetwork, match="is called by a forward function of the user"):
+        with pytest.raises(UnsupportedNetwork, match="is called by a user-defined forward function"):
             closed_form(Problem(model, "squared", inputs, targets, forward=lambda network, given: 2 * network(given)))
 
 

@@ -63,7 +63,7 @@ def test_a_plane_keeps_clusters_together() -> None:
     labels = np.repeat(np.arange(4), 8)
     distances = np.linalg.norm(plane[:, None] - plane[None], axis=2) + 1e9 * np.eye(32)
     assert (labels[distances.argmin(1)] == labels).all()
-    with pytest.raises(InvalidInput, match="perplexity must lie between 1 and a third of the points"):
+    with pytest.raises(InvalidInput, match="perplexity must be between 1 and a third of the points"):
         embedded(points, perplexity=20.0)
 
 

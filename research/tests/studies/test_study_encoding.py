@@ -36,7 +36,7 @@ def test_the_order_of_names_does_not_change_the_key(case: dict[str, Any], random
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, np.int64(3), {"a": 1}, (1, [math.inf])])
 def test_a_case_with_a_value_that_has_no_one_spelling_is_refused(value: object) -> None:
-    with pytest.raises(InvalidInput, match=r"a case must hold .*; 'width' is"):
+    with pytest.raises(InvalidInput, match=r"a case must contain .*; 'width' is"):
         case_key({"width": value})
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_stored_is_named_with_its_place(value: object, place: str
 
 
 def test_an_array_of_texts_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="must hold real numbers; record.names holds <U1"):
+    with pytest.raises(InvalidInput, match="arrays of a record must be real; record.names has dtype <U1"):
         encode({"names": np.array(["a"])})
 
 

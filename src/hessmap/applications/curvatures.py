@@ -39,7 +39,7 @@ def chosen_curvature(problem: Problem, curvature: str | Curvature) -> Curvature:
     must = "curvature must be a kind of kronecker_curvature or an operator over the parameters"
     require(isinstance(curvature, SymmetricOperator), must, f"got a {type(curvature).__name__}")
     fits = curvature.size == problem.num_parameters and curvature.layout in (None, problem.layout)
-    got = f"it has size {curvature.size}, the problem {problem.num_parameters}, or names and shapes differ"
+    got = f"it has size {curvature.size}, the problem {problem.num_parameters}, or names or shapes differ"
     require(fits, "the curvature must be that of the problem's parameters", got)
     return curvature
 
@@ -248,7 +248,7 @@ _EIGENPAIRS = ("count", "which", "tolerance", "block_size", "max_basis", "method
 
 def _require_known(measurement: str, given: dict[str, Any], known: tuple[str, ...]) -> None:
     unknown = sorted(set(given) - set(known))
-    require(not unknown, f"arguments of {measurement} must be of {', '.join(known)}", f"got {', '.join(unknown)}")
+    require(not unknown, f"arguments of {measurement} must be among {', '.join(known)}", f"got {', '.join(unknown)}")
 
 
 def _density(

@@ -352,7 +352,10 @@ def _corrected(problem: Problem, curvature: Curvature, damping: float, solved: T
         matrix = torch.eye(outputs, dtype=rows.dtype, device=rows.device) - leverage
         smallest = float(torch.linalg.svdvals(matrix).min())
         if smallest < _LEAST:
-            must, got = "1 - h must not be zero for any sample", f"it is {smallest:.1g} for one that determines its fit"
+            must, got = (
+                "1 - h must not be zero for any sample",
+                f"it is {smallest:.1g} for a sample that determines its own fit",
+            )
             raise InvalidInput(sentence(must, got, "Increase damping, or leave correction=None"))
         corrected = torch.linalg.solve(matrix, residuals[:, :, None])[..., 0]
         scores.append(torch.einsum("nc,ncq->nq", corrected, rows @ solved))

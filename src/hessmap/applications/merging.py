@@ -140,7 +140,7 @@ def merge(
     must = "merge needs at least one model and a curvature for each"
     require(len(models) == len(curvatures) > 0, must, f"got {len(models)} models and {len(curvatures)} curvatures")
     for model in models:
-        require(isinstance(model, nn.Module), "models must be modules of torch", f"got {short_text(model)}")
+        require(isinstance(model, nn.Module), "models must be torch modules", f"got {short_text(model)}")
     must = "weights must be a list of numbers"
     require(weights is None or isinstance(weights, list | tuple), must, f"got {short_text(weights)}")
     factors = [1.0] * len(models) if weights is None else [checked_number("weights", one) for one in weights]

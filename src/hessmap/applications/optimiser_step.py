@@ -333,7 +333,12 @@ def _hooked_root(
     must = "preconditioner(optimizer) must return a dictionary from parameters to diagonals or functions"
     require(isinstance(given, Mapping), must, f"got a {type(given).__name__}")
     missing = [name for name in factors if moved[name][0] not in given]
-    require(not missing, must, f"nothing for {', '.join(missing[:3])}", "Return one entry a parameter that has a step")
+    require(
+        not missing,
+        must,
+        f"nothing for {', '.join(missing[:3])}",
+        "Return one entry for each parameter that has a step",
+    )
     parts = {name: given[moved[name][0]] for name in factors}
     if all(isinstance(part, Tensor) for part in parts.values()):
         diagonals = {name: part for name, part in parts.items() if isinstance(part, Tensor)}
@@ -476,7 +481,7 @@ def named_parameters(problem: Problem, optimizer: optim.Optimizer, model: nn.Mod
     changed = [name for name, value in found.items() if not _is_same(value, problem.named[name])]
     must = "the optimiser's parameters must have the values that the problem was built with"
     got = f"{len(changed)} of {len(found)} have changed ({', '.join(changed[:_SHOWN])})"
-    require(not changed, must, got, "Build the problem again at the present weights")
+    require(not changed, must, got, "Build the problem again at the current weights")
     return found
 
 

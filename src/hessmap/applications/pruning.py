@@ -249,7 +249,7 @@ def _damped_blocks(hessian: Hessian, names: Sequence[str], relative: float) -> d
     most = max(place.stop - place.start for place in places.values())
     held = sum((place.stop - place.start) ** 2 for place in places.values())
     needed = problem.dtype.itemsize * (held + 2 * most**2)
-    require_memory("the dense blocks of all layers", needed, 'Use method="obd", or some layers alone (layers=)')
+    require_memory("the dense blocks of all layers", needed, 'Use method="obd", or fewer layers (layers=)')
     found = {}
     for name, place in places.items():
         entries = torch.arange(place.start, place.stop)

@@ -96,8 +96,8 @@ def best_prior_bound(
 
     All points are paid for, tried or not.
     """
-    must = "a posterior that is the prior needs a grid that ends, each of whose points is paid for"
-    require(grid.num_points is not None, must, "the grid has no last point", "Use PriorGrid(0.0025, 1, num_points=5)")
+    must = "posterior='prior' needs a finite grid, because every point costs confidence"
+    require(grid.num_points is not None, must, "this grid is infinite", "Use PriorGrid(0.0025, 1, num_points=5)")
     best: PosteriorBound | None = None
     for index in range(grid.num_points or 0, 0, -1):
         found = prior_bound(prior, index, sampler, certified, grid, deltas, seed + index)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ASSUMPTIONS = (
     "the samples are independent draws from the distribution of the unseen data, apart from copies, which count once",
     "the prior's weights, the grid of variances and both deltas were chosen without looking at the certified samples",
-    "the bound is about the stochastic network, which draws weights for every answer, not about the mean weights",
+    "the bound applies to the stochastic network, which draws weights for every prediction, not to the mean weights",
 )
 
 
@@ -177,7 +177,7 @@ class Certificate(Record):
         found = load(path)
         if not isinstance(found, cls):
             got = f"{path} contains a {type(found).__name__}"
-            raise DataFileError(sentence("the file of a certificate must contain one", got))
+            raise DataFileError(sentence("the file must contain a certificate", got))
         return found
 
     @property
@@ -205,7 +205,7 @@ class Certificate(Record):
         Args:
             model: Gives the architecture; its weights are not used.
             data: The certified samples; or all samples where the certificate states a split.
-            initial_model: The centre of the prior. May be left out where the prior was trained on samples of its own:
+            initial_model: The centre of the prior. May be left out where the prior was trained on separate samples:
                 the file holds it, and that it saw nothing else is the certifier's statement.
             prior_data: The samples that the prior was trained on, where ``data`` does not include them.
             seed: Seed of the draws; a fresh one by default.

@@ -466,9 +466,9 @@ def _verdict(bound: float, plain: HeldOut, has_prior_data: bool) -> str:
 def _uses_of_samples(part: PriorPart, num_certified: int, fit_on: str, kind: str) -> tuple[str, ...]:
     """What every part was used for, in sentences."""
     if not part.num_samples:
-        prior = "the prior has seen no sample"
+        prior = "the prior does not depend on the samples"
     else:
-        prior = f"the prior was trained on {part.num_samples:,} samples of its own"
+        prior = f"the prior was trained on {part.num_samples:,} separate samples"
     if part.split:
         prior += f", the first {part.split['prior_fraction']:g} of an order from seed {part.split['seed']}"
     if kind == "prior":

@@ -1,6 +1,6 @@
 """The loss of the stochastic network on the samples: measured over draws, and bounded.
 
-A draw is a network from the posterior with samples of its own, chosen uniformly: one sample for "pairs", some for
+A draw is a network from the posterior with separate samples, chosen uniformly: one sample for "pairs", some for
 "networks". Mean losses of different draws are independent, and their mean is the loss that the bound speaks of. For
 "samples" every sample is answered once, by weights of its own: with weights fixed before the samples, these losses are
 independent draws of the loss on unseen data itself.

@@ -65,7 +65,7 @@ class FitSettings:
         progress_every: Iterations between two progress updates, among which the best posterior is chosen. Defaults to
             200.
         loss: "cross_entropy" (default), "bce" or "squared".
-        starts_at_prior: Whether the fit starts with the deviations of a prior that was trained on samples of its own,
+        starts_at_prior: Whether the fit starts with the deviations of a prior that was trained on separate samples,
             instead of deviations of the size of the weights. Defaults to False.
 
     Raises:

@@ -51,7 +51,7 @@ class ClassificationError(BoundedLoss):
         require(is_labels, f"the targets of {name} must be a vector of labels", f"got {targets.dtype}")
 
     def checked_targets(self, targets: Tensor, num_outputs: int, name: str) -> Tensor:
-        remedy = 'A network with one logit wants loss="bce"' if num_outputs == 1 else ""
+        remedy = 'Use loss="bce" for a network with one logit' if num_outputs == 1 else ""
         _require_range(targets.long(), num_outputs, remedy)
         return targets.long()
 
@@ -69,12 +69,12 @@ class BinaryError(BoundedLoss):
 
     def check_form(self, targets: Tensor, name: str) -> None:
         is_vector = targets.numel() == len(targets)
-        require(is_vector, f"the targets of {name} must be one label a sample", f"got {tuple(targets.shape)}")
+        require(is_vector, f"the targets of {name} must be one label per sample", f"got {tuple(targets.shape)}")
         is_labels = bool(((targets == 0) | (targets == 1)).all())
         require(is_labels, f"the targets of {name} must be 0 or 1", "others were found")
 
     def checked_targets(self, targets: Tensor, num_outputs: int, name: str) -> Tensor:
-        require(num_outputs == 1, "binary cross-entropy wants one output", f"the network has {num_outputs}")
+        require(num_outputs == 1, "binary cross-entropy needs one output", f"the network has {num_outputs}")
         return targets.reshape(-1).long()
 
     def surrogate(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class ClippedSquaredError(BoundedLoss):
 
     name = "squared"
     is_binary = False
-    promise = "has on unseen data a mean squared error, clipped at 1, of at most {bound}"
+    promise = "has a mean squared error (clipped at 1) on unseen data of at most {bound}"
 
     def check_form(self, targets: Tensor, name: str) -> None:
         require(targets.is_floating_point(), f"the targets of {name} must be real numbers", f"got {targets.dtype}")
@@ -98,7 +98,7 @@ class ClippedSquaredError(BoundedLoss):
 
     def checked_targets(self, targets: Tensor, num_outputs: int, name: str) -> Tensor:
         flat = targets.reshape(len(targets), -1)
-        wanted = f"the targets of {name} must have {num_outputs} values a sample"
+        wanted = f"the targets of {name} must have {num_outputs} values per sample"
         require(flat.shape[1] == num_outputs, wanted, f"got shape {tuple(targets.shape)}")
         return flat
 
@@ -137,5 +137,5 @@ def bounded_loss(name: object) -> BoundedLoss:
 
 def _require_range(labels: Tensor, num_classes: int, remedy: str) -> None:
     low, high = labels.aminmax()
-    must = f"labels must lie in 0..{num_classes - 1}, the outputs of the network"
+    must = f"labels must be in 0..{num_classes - 1}, the outputs of the network"
     require(int(low) >= 0 and int(high) < num_classes, must, f"they range from {int(low)} to {int(high)}", remedy)

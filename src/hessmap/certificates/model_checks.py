@@ -65,15 +65,17 @@ def doubts_about_prior(
     error = mean_loss(initial, data, loss)
     guessing = 1 - float(torch.bincount(data.targets).max()) / len(data.targets)
     if error < _LEARNT * guessing:
-        found.append(f"the initial weights already err on {error:.1%} of the samples only: do they know them?")
+        found.append(
+            f"the initial weights already have an error of {error:.1%} of the samples only: were they trained on them?"
+        )
     return tuple(found)
 
 
 def check_weight_memory(model: nn.Module) -> None:
     """Refuse a weight that acts a second time through a tensor in its memory, where it would have no noise."""
     if (broken := shared_weight(model)) is not None:
-        remedy = "Use the parameter itself in both places"
-        raise UnsupportedNetwork(sentence("every weight must have memory of its own", broken, remedy))
+        remedy = "Use the same parameter object in both places"
+        raise UnsupportedNetwork(sentence("weights must not share memory", broken, remedy))
 
 
 def shared_weight(model: nn.Module) -> str | None:
@@ -88,7 +90,7 @@ def shared_weight(model: nn.Module) -> str | None:
     spans += [(*_span(one), f"a tensor of shape {tuple(one.shape)}") for one in others]
     for name, one in named:
         if any(size > 1 and stride == 0 for size, stride in zip(one.shape, one.stride(), strict=True)):
-            return f"the numbers of {name} share their memory with each other"
+            return f"entries of {name} share memory with each other"
         start, stop = _span(one)
         for first, last, words in spans:
             if first < stop and start < last and words != f"the parameter {name}":
@@ -110,9 +112,9 @@ def _span(tensor: Tensor) -> tuple[int, int]:
 def _check_no_batch_statistics(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is None:
-            broken = f"{name} is a batch-norm that takes the statistics of the batch"
-            remedy = "Use layer-norm or group-norm, or statistics that were frozen before the samples"
-            raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken, remedy))
+            broken = f"{name} is a batch norm that uses batch statistics"
+            remedy = "Use layer norm or group norm, or freeze the statistics before the samples are used"
+            raise UnsupportedNetwork(sentence("the network must treat samples independently", broken, remedy))
 
 
 def require_same_state(model: nn.Module, initial: nn.Module) -> tuple[str, ...]:
@@ -139,7 +141,7 @@ class _Comparison:
         self.seen[pair] = (one, other)
         if one is other:
             if any(id(tensor) not in self.weights for tensor in _shared_tensors(one)):
-                self.doubts.append(f"{path} is shared by both models: a change of its tensors cannot be seen")
+                self.doubts.append(f"{path} is shared by both models: changes of its tensors cannot be detected")
         elif isinstance(one, Tensor) and isinstance(other, Tensor):
             self._require(_equal(one, other), path, "its values changed", remedy)
         elif type(one) is not type(other):
@@ -165,7 +167,7 @@ class _Comparison:
             return
         remedy = None
         if isinstance(one, _NORMS):
-            remedy = "Use layer-norm or group-norm, or freeze the statistics before the samples are seen"
+            remedy = "Use layer norm or group norm, or freeze the statistics before the samples are seen"
         self._mappings(path, one._buffers, other._buffers, remedy)
         for what in ("_parameters", "_modules"):
             self._mappings(path, vars(one)[what], vars(other)[what])
@@ -197,7 +199,7 @@ class _Comparison:
     def _require(self, condition: bool, path: str, how: str, remedy: str | None = None) -> None:
         if not condition:
             must = "outside of the weights, model and initial_model must be the same"
-            remedy = remedy or "What is learnt there from the samples has no divergence in the bound"
+            remedy = remedy or "The bound does not account for what is learnt there from the samples"
             raise InvalidInput(sentence(must, f"{path}: {how}", remedy))
 
 

@@ -27,7 +27,7 @@ def model_copy(model: Module, dtype: torch.dtype) -> Module:
         is_real = parameter.dtype.is_floating_point or not parameter.is_complex()
         require(is_real, "weights must be real", f"{name} is {parameter.dtype}")
         require(bool(parameter.isfinite().all()), "weights must be finite", f"{name} has NaN or inf")
-    must = "the model must be copyable, so that the original stays as it is"
+    must = "the model must be copyable, so that the original is not changed"
     try:
         made = copy.deepcopy(uncompiled(model))
     except (RuntimeError, TypeError, AssertionError) as error:

@@ -286,12 +286,12 @@ def _foreign_tensors(network: StochasticNetwork, inputs: Tensor, originals: tupl
         raise UnsupportedNetwork(sentence("the network must run in single precision", broken)) from error
     except ForbiddenUse as error:
         broken = f"a copy reads the weights of the original ({error})"
-        raise UnsupportedNetwork(sentence("a network must answer from its own weights", broken, _REMEDY)) from error
+        raise UnsupportedNetwork(sentence("the network must use its own weights", broken, _REMEDY)) from error
     if any(tensor.requires_grad for tensor in guard.foreign):
         broken = "it reads trainable tensors that are not among its parameters"
-        raise UnsupportedNetwork(sentence("a network must hold its weights as parameters", broken, _REMEDY))
+        raise UnsupportedNetwork(sentence("the weights of a network must be its parameters", broken, _REMEDY))
     shapes = sorted({str(tuple(tensor.shape)) for tensor in guard.foreign})
-    return tuple(f"it reads a tensor of shape {one} from elsewhere: a change of it cannot be seen" for one in shapes)
+    return tuple(f"it reads a tensor of shape {one} from elsewhere: changes of it cannot be detected" for one in shapes)
 
 
 def _require_own_answers(network: StochasticNetwork, fresh: nn.Module, inputs: Tensor) -> None:
@@ -301,13 +301,13 @@ def _require_own_answers(network: StochasticNetwork, fresh: nn.Module, inputs: T
         parameter.copy_(value)
     first = drawn(inputs.clone())
     if not (_is_same(first, drawn(inputs.clone())) and _is_same(first, fresh(inputs.clone()))):
-        broken = "the same weights gave two answers to the same samples"
-        rule = "Nothing random, and nothing kept from one call to the next, may enter an answer"
-        raise UnsupportedNetwork(sentence("a network must answer from its weights and the sample", broken, rule))
+        broken = "two evaluations with the same weights on the same samples differ"
+        rule = "Outputs must not depend on random numbers or on earlier calls"
+        raise UnsupportedNetwork(sentence("the outputs must depend only on the weights and the samples", broken, rule))
     alone = _answers_alone(drawn, inputs)
     if not (_is_same(first, alone) or _differ_by_rounding(drawn, inputs, first, alone)):
         broken = "its outputs depend on the other samples of a batch"
-        raise UnsupportedNetwork(sentence("a network must answer every sample by itself", broken))
+        raise UnsupportedNetwork(sentence("the network must treat samples independently", broken))
 
 
 def _answers_alone(network: nn.Module, inputs: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _CHUNK = 256  # samples converted at a time
 _NUM_COMPARED = 8  # samples whose outputs in a batch are compared with those of each alone
-STATEMENT = "that the prior saw no other samples is the certifier's statement: no computation can show it"
+STATEMENT = "that the prior depends on no other samples is the certifier's statement: no computation can show it"
 
 
 def input_groups(inputs: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ class SampleSplit:
 
     def __post_init__(self) -> None:
         fraction = checked_number("prior_fraction", self.fraction)
-        require(0 <= fraction < 1, "prior_fraction must lie in [0, 1)", f"got {fraction}")
+        require(0 <= fraction < 1, "prior_fraction must be in [0, 1)", f"got {fraction}")
         checked_seed(self.seed)
 
     def indices(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -192,7 +192,7 @@ class CertifiedSamples:
             rows = Data(*(torch.cat(parts) for parts in zip(rows, repeated, strict=True)))
             if count := seen.num_contradicting():
                 words = "the error on them is estimated from rows that the prior was trained on"
-                doubts = (f"{count:,} inputs that the prior has seen occur with different labels: {words}",)
+                doubts = (f"{count:,} inputs of the prior's samples occur with different labels: {words}",)
         return cls(given, (distinct, rows), doubts)
 
     @property
@@ -218,9 +218,9 @@ def checked_samples(
     """Inputs and targets that fit together and fit the network, from a pair of tensors or arrays or from a loader."""
     inputs, targets = raw_samples(data)
     got = f"got {len(inputs)} and {len(targets)}"
-    require(len(inputs) == len(targets), f"{name} must hold as many inputs as labels", got)
+    require(len(inputs) == len(targets), f"{name} must contain as many inputs as labels", got)
     num_needed = "two samples" if at_least == 2 else "one sample"
-    require(len(inputs) >= at_least, f"{name} must hold at least {num_needed}", f"got {len(inputs)}")
+    require(len(inputs) >= at_least, f"{name} must contain at least {num_needed}", f"got {len(inputs)}")
     require(bool(torch.isfinite(inputs).all()), f"the inputs of {name} must be finite", "some are not")
     loss = loss or ClassificationError()
     loss.check_form(targets, name)
@@ -228,7 +228,7 @@ def checked_samples(
     taken, num_outputs = _taken(model, inputs, name)
     samples = Data(taken, loss.checked_targets(targets, num_outputs, name))
     found = Samples(samples, _input_keys(inputs), given)
-    must = f"{name} must hold at least {at_least} distinct inputs"
+    must = f"{name} must contain at least {at_least} distinct inputs"
     require(found.num_distinct >= at_least, must, f"its {len(found)} rows have {found.num_distinct}")
     return found
 
@@ -247,7 +247,7 @@ def prior_part(
         return PriorPart()
     known = set(seen.keys)
     num_common = sum(key in known for key in certified.keys)
-    must = "the samples that are certified on must be none that the prior has seen"
+    must = "certified samples must not be among those that the prior was trained on"
     remedy = "Take them out of prior_data and train the prior again, or split all samples with certify_from_data"
     require(num_common == 0, must, f"{num_common} of {len(certified)} are", remedy)
     stated: dict[str, object] = {}
@@ -269,7 +269,7 @@ def raw_samples(data: Any) -> tuple[Tensor, Tensor]:
     is_dense = inputs.layout == targets.layout == torch.strided
     require(is_dense, "samples must be dense tensors", f"got {inputs.layout} and {targets.layout}")
     require(not inputs.is_complex(), "inputs must be real", f"got {inputs.dtype}", "Use torch.view_as_real")
-    require(inputs.ndim > 0 and targets.ndim > 0, "samples must lie along the first axis", "got a single number")
+    require(inputs.ndim > 0 and targets.ndim > 0, "samples must be stacked along the first axis", "got a single number")
     inputs, targets = (part.clone() if part.is_inference() else part for part in (inputs, targets))
     return inputs, targets
 
@@ -311,17 +311,17 @@ def _num_outputs(network: nn.Module, inputs: Tensor) -> int:
     is_tensor = isinstance(together, Tensor)
     got = f"it gave {tuple(together.shape)}" if is_tensor else f"it gave a {type(together).__name__}"
     is_table = is_tensor and together.ndim == 2 and len(together) == len(some) and together.is_floating_point()
-    require(is_table, "the network must give one vector of outputs a sample", f"{got} for {len(some)}")
+    require(is_table, "the network must return one vector of outputs per sample", f"{got} for {len(some)}")
     require(
         torch.allclose(together, network(some.clone()), rtol=1e-6, atol=1e-9, equal_nan=True),
-        "a network must answer from its weights and the sample",
-        "the same samples got two answers",
-        "Nothing random, and nothing kept from one call to the next, may enter an answer",
+        "the outputs must depend only on the weights and the samples",
+        "two evaluations on the same samples differ",
+        "Outputs must not depend on random numbers or on earlier calls",
     )
     alone = torch.cat([network(sample.clone()) for sample in torch.split(some, 1)])
     require(
         torch.allclose(alone, together, rtol=1e-6, atol=1e-9, equal_nan=True),
-        "a network must answer every sample by itself",
+        "the network must treat samples independently",
         "its outputs depend on the other samples of a batch",
         "Draws of weights and samples would not be independent",
     )

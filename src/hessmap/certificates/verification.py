@@ -233,7 +233,7 @@ def _parts(
         return given, seen, prior_part(given, seen, split, whole)
     require(
         not claim.num_prior_samples,
-        "a certificate whose prior has seen samples is verified with them",
+        "a certificate with a prior from data is verified with the samples of that prior",
         "they are missing",
         "Pass prior_data, or all samples where a split is stated",
     )
@@ -273,7 +273,7 @@ def _require_same_samples(claim: Certificate, evidence: _Evidence) -> None:
     broken = (
         f"these samples hash to {part.hash or 'none'}, those of the certificate to {claim.prior_data_hash or 'none'}"
     )
-    must = "a certificate is verified with the samples that its prior has seen"
+    must = "a certificate is verified with the samples that its prior was trained on"
     require(part.hash == claim.prior_data_hash, must, broken)
     must = "the split of a certificate must be that of the samples"
     require(part.split == claim.split, must, f"the certificate states {claim.split}, and {part.split} was found")
@@ -285,7 +285,7 @@ def _require_same_arrays(claim: Certificate, expected: dict[str, np.ndarray[Any,
     for name in [*expected, *stored]:
         wanted, found = (_form(arrays.get(name)) for arrays in (expected, stored))
         must = "a certificate is verified with the architecture it was made for"
-        require(wanted == found, must, f"{name} is {found}, the network wants {wanted}")
+        require(wanted == found, must, f"{name} is {found}, the network needs {wanted}")
     broken = "the arrays differ from those it was made with"
     is_own = data_hash(*stored.values()) == claim.posterior_hash
     require(is_own, "a certificate is verified from its own posterior", broken)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 STEP_EXAMPLES = """
 [bold]What you write[/bold]
 
-A function without arguments that returns model, optimiser, loss and data, at the point of training to look at:
+A function without arguments that returns model, optimiser, loss and data, at the point of training to examine:
 
   # my.py\n
   def training():\n
@@ -33,7 +33,7 @@ hessmap.Problem.
 
 [bold]What it prints[/bold]
 
-Preconditioned sharpness beside the stability threshold of the optimiser (2 / lr for descent, 38 / lr for Adam with
+The preconditioned sharpness next to the stability threshold of the optimiser (2 / lr for descent, 38 / lr for Adam with
 beta1 = 0.9): above it the step grows along the sharpest direction. What the step does to the loss, predicted and
 measured; the learning rate from which on it would raise the loss; which layers have the curvature along it. Nothing
 is trained, nothing is changed.
@@ -150,9 +150,9 @@ def plane(
     ] = "digits",
     samples: Samples = None,
     side: Side = None,
-    loss: Annotated[str, typer.Option(help="As of 'hessmap map'.")] = "cross_entropy",
+    loss: Annotated[str, typer.Option(help="As for 'hessmap map'.")] = "cross_entropy",
     objective: Annotated[
-        str | None, typer.Option(metavar="PACKAGE.MODULE:FUNCTION", help="As of 'hessmap map'.")
+        str | None, typer.Option(metavar="PACKAGE.MODULE:FUNCTION", help="As for 'hessmap map'.")
     ] = None,
     directions: Annotated[
         str, typer.Option(help="sharpest (eigenvectors) or random (filter-normalised).")
@@ -170,7 +170,7 @@ def plane(
     points: Annotated[int | None, typer.Option(min=2, help="Grid points per axis. Default: 41 or 21.")] = None,
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the data in training.")] = 40,
     seed: Seed = 0,
-    figure: Annotated[Path | None, typer.Option(help="Draw it into this file (.png, .pdf, .svg).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Write the figure to this file (.png, .pdf, .svg).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Evaluate the loss on a line or a plane through the parameters.

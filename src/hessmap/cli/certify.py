@@ -150,9 +150,9 @@ def certify(
         str, typer.Option(help="cross_entropy, bce (one logit) or squared (clipped at 1).")
     ] = "cross_entropy",
     objective: Annotated[
-        str, typer.Option(help="bound (the tightest promise), pinsker (a better network) or balanced.")
+        str, typer.Option(help="bound (the tightest bound), pinsker (a better network) or balanced.")
     ] = "bound",
-    test: Annotated[str | None, typer.Option(help="Test data, to compare with; no part of the promise.")] = None,
+    test: Annotated[str | None, typer.Option(help="Test data, for comparison; the bound does not use them.")] = None,
     basis: Annotated[
         str,
         typer.Option(
@@ -160,7 +160,7 @@ def certify(
         ),
     ] = "iterative",
     iterations: Annotated[int, typer.Option(help="Steps of the fit: more give a tighter bound.")] = 3000,
-    delta: Annotated[float, typer.Option(help="How often the samples may mislead.")] = 0.025,
+    delta: Annotated[float, typer.Option(help="Probability with which the samples may invalidate the bound.")] = 0.025,
     draws: Annotated[
         int | None,
         typer.Option(
@@ -186,7 +186,9 @@ def certify(
             help="Check the certificate in this file: recompute bound and draws with your model, initial and data."
         ),
     ] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Store the fit here as it goes, and go on from it.")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Save the fit to this file while it runs, and resume from it.")
+    ] = None,
     save: Annotated[Path | None, typer.Option(help="Write certificate and posterior to this file (.npz).")] = None,
     as_json: AsJson = False,
 ) -> None:

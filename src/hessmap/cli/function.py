@@ -24,7 +24,7 @@ bottlenecks: the squared norm per layer is at least, and in deep networks about,
 [bold]Examples[/bold]
 
   hessmap function                              [dim]# a small network on digits[/dim]\n
-  hessmap function --tolerance 1e-10 --certify  [dim]# drops nothing small[/dim]\n
+  hessmap function --tolerance 1e-10 --certify  [dim]# counts small singular values[/dim]\n
   hessmap function --figure layers.png          [dim]# layer by layer[/dim]\n
   hessmap function my_models:net --data my_data:inputs\n
   hessmap function my_models:net --data my_data:train --json > function.json
@@ -77,7 +77,9 @@ def function(
     ] = False,
     epochs: Annotated[int, typer.Option(min=0, help="Passes over the data when a network is trained.")] = 20,
     seed: Seed = 0,
-    figure: Annotated[Path | None, typer.Option(help="Draw the layers into this file (.png, .pdf, .svg).")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Write a figure of the layers to this file (.png, .pdf, .svg).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure the rank of the function a network computes, and the norm of its weights.
@@ -128,7 +130,7 @@ def _subject(model: str | None, data: str, samples: int, epochs: int, seed: int,
     from hessmap.networks import FullyConnected
     from hessmap.training import train
 
-    must = "a network can be trained on inputs with the numbers of their classes"
+    must = "training needs inputs with integer labels"
     is_pair = isinstance(given, tuple) and len(given) == 2 and isinstance(given[1], torch.Tensor)
     is_labelled = is_pair and given[1].ndim == 1 and not given[1].is_floating_point()
     require(is_labelled, must, f"{data} holds something else", "Name a model of your own as well")
@@ -226,14 +228,19 @@ def estimate(
     draws: Annotated[int, typer.Option(min=16, help="Draws of each chain.")] = 2000,
     burn_in: Annotated[int | None, typer.Option(min=0, help="Steps of burn-in. Default: half as many.")] = None,
     step_size: Annotated[float | None, typer.Option(help="Default: chosen by the curvature along the chains.")] = None,
-    localisation: Annotated[float, typer.Option(min=0.0, help="The pull back to the weights.")] = 1.0,
+    localisation: Annotated[float, typer.Option(min=0.0, help="Strength of the pull towards the weights.")] = 1.0,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Samples of a step. Default: all.")] = None,
     check_settings: Annotated[
-        bool, typer.Option("--check-settings/--no-check-settings", help="Go on with half the step and a weaker pull.")
+        bool,
+        typer.Option(
+            "--check-settings/--no-check-settings", help="Also run with half the step and with a weaker pull."
+        ),
     ] = True,
-    seconds: Annotated[float, typer.Option(min=1.0, help="Stop the chains after that time.")] = 120.0,
+    seconds: Annotated[float, typer.Option(min=1.0, help="Stop the chains after this time.")] = 120.0,
     seed: Seed = 0,
-    figure: Annotated[Path | None, typer.Option(help="Draw the chains into this file (.png, .pdf, .svg).")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Write a figure of the chains to this file (.png, .pdf, .svg).")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the coefficient of any model at its trained weights.

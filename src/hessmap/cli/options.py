@@ -22,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, nothing else."
 StorePath = Annotated[Path, typer.Option("--store", envvar="HESSMAP_STORE", help="The SQLite file with the records.")]
 Html = Annotated[Path | None, typer.Option(help="Write a self-contained page to this file.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of weights and batches.")]
-Samples = Annotated[int | None, typer.Option(min=1, help="Use that many samples of a listed data set.")]
+Samples = Annotated[int | None, typer.Option(min=1, help="Number of samples of a listed data set.")]
 Side = Annotated[int | None, typer.Option(min=1, help="Scale listed images down to side x side pixels.")]
 FIGURES = (".png", ".svg", ".pdf")
 STORE = Path("hessmap-runs/hessmap.sqlite")  # records.store.DEFAULT_STORE, which --help does not load

@@ -35,13 +35,13 @@ EXAMPLES = """
 
 _NETWORK = (
     "Fully connected: widths from input to output, 64-30-20-10. Convolutional: conv-CHANNELSxLENGTH, then "
-    "-FILTERSxKERNEL for each convolution (/2 behind it: stride 2, +1: padding 1), then -OUTPUTS; on images "
+    "-FILTERSxKERNEL for each convolution (/2 after it: stride 2, +1: padding 1), then -OUTPUTS; on images "
     "conv-CHANNELSxHEIGHTxWIDTH and -FILTERSxHEIGHTxWIDTH. "
-    "A b behind a layer gives it a bias: 64-30b-10. "
+    "A b after a layer gives it a bias: 64-30b-10. "
     "Locally connected: local-PATCHESxSIZE-FILTERS-OUTPUTS. In quotes an activation may follow, and bias or shared. "
-    "Linear self-attention: attention-WIDTH-KEYS-VALUES, 2xKEYS for 2 heads, -OUTPUTS behind it for a projection; in "
+    "Linear self-attention: attention-WIDTH-KEYS-VALUES, 2xKEYS for 2 heads, -OUTPUTS after it for a projection; in "
     "quotes merged, frozen_value, causal or last may follow. "
-    "Residual: residual-WIDTHxBLOCKS, /INNER behind it for blocks of two layers, INPUTS- before and -OUTPUTS behind it "
+    "Residual: residual-WIDTHxBLOCKS, /INNER after it for blocks of two layers, INPUTS- before and -OUTPUTS after it "
     "for ends of other widths; in quotes trained_input or trained_output may follow."
 )
 

@@ -183,10 +183,10 @@ def _unforeseen_error_text(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_users(Path(frame.filename))]
     place = (own or frames)[-1]
-    must = "code of your own must run without an error" if own else "hessmap must not fail like this"
+    must = "your own code must run without errors" if own else "this is a bug in hessmap"
     text = " ".join(str(error).split()) or "no message"
     got = f"{type(error).__name__}: {text} ({Path(place.filename).name}, line {place.lineno})"
-    return sentence(must, got, "hessmap --debug with the same words shows the traceback")
+    return sentence(must, got, "hessmap --debug with the same arguments shows the traceback")
 
 
 def _is_users(file: Path) -> bool:

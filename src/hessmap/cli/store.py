@@ -147,7 +147,7 @@ def new_name(store: Path, name: str | None, replace: bool) -> str:
     """
     require(
         name is None or re.fullmatch(r"[\w.-]+", name) is not None,
-        "a name of a run must be made of letters, digits, '.', '-' and '_'",
+        "a run name must consist of letters, digits, '.', '-' and '_'",
         f"got {name!r}",
         "Use --output for a path",
     )
@@ -248,7 +248,7 @@ def problem_of_map(stored: StoredMap, shown: Progress) -> Problem:
 def options_of_map(stored: StoredMap | MapSummary) -> MapOptions:
     """The options by which a map is made again; a map that was made in Python has none and is refused."""
     if stored.options is None:
-        must, got = "a map must have been made by hessmap map to be made again", f"{short_text(stored.name)} was not"
+        must, got = "a map must have been made by hessmap map to be recomputed", f"{short_text(stored.name)} was not"
         raise InvalidInput(sentence(must, got, "Use hessmap.loss_hessian and hessmap.top_eigenpairs on its model"))
     return stored.options
 
@@ -328,7 +328,7 @@ def _factors(problem: Problem, layer: str) -> dict[str, Any]:
 def _overlap(first: EigenpairsMeasurement, second: EigenpairsMeasurement) -> dict[str, Any]:
     from hessmap.measurement import overlap_curve
 
-    must = "two spaces overlap in networks of one size"
+    must = "subspaces can be compared only between networks of the same size"
     require(first.size == second.size, must, f"the sizes are {first.size:,} and {second.size:,}")
     assert first.eigenvectors is not None
     assert second.eigenvectors is not None
@@ -410,7 +410,10 @@ def checkpoints(
     model: Annotated[
         str, typer.Argument(metavar="PACKAGE.MODULE:ATTRIBUTE", help="The model, or a function that builds it.")
     ],
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Checkpoints: state_dicts, or of train.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Checkpoint files: state_dicts, or written by hessmap.train."),
+    ],
     data: Annotated[str, typer.Option(help="As for hessmap map: a name, or PACKAGE.MODULE:ATTRIBUTE.")] = "digits",
     samples: Samples = None,
     side: Side = None,
@@ -419,7 +422,7 @@ def checkpoints(
     name: Annotated[
         str | None, typer.Option(help="Name of the track; a stored one is continued. Default: the time.")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Forget a stored track of that name first.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a stored track of that name.")] = False,
     store: StorePath = STORE,
     as_json: AsJson = False,
 ) -> None:

@@ -123,7 +123,7 @@ def _offer(name: str, owner: Any, module_name: str) -> str:
     names = [public for public in dir(owner) if not public.startswith("_")]
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
-        return f"Near names in {module_name}: {', '.join(near)}"
+        return f"Similar names in {module_name}: {', '.join(near)}"
     return f"{module_name} has {', '.join(names)}" if 0 < len(names) <= 12 else ""
 
 
@@ -179,7 +179,7 @@ def chosen_data(name: str, samples: int | None, side: int | None) -> Any:
             not given,
             "--samples and --side choose from a listed data set",
             f"the data is {name}",
-            "Make the choice in that function",
+            "Select the samples in that function",
         )
         return referenced_data(name)
     from hessmap.datasets import by_name
@@ -197,7 +197,7 @@ def chosen_network(data: Any, widths: str | None, activation: str, bias: bool) -
     if widths is None:
         must = "data must be (inputs, targets) or a loader of them"
         require(is_pair or hasattr(data, "__iter__"), must, f"it is a {type(data).__name__}")
-        require(is_pair, "a loader does not tell the widths of a network", "--widths is missing", "Give --widths")
+        require(is_pair, "a loader does not determine the widths of a network", "--widths is missing", "Give --widths")
         input_dim, output_dim, _ = _dimensions(*data)
         return FullyConnected((input_dim, *_HIDDEN_WIDTHS, output_dim), bias=bias, activation=activation)
     network = FullyConnected(FullyConnected.parse(widths).widths, bias=bias, activation=activation)

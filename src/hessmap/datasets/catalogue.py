@@ -1,4 +1,4 @@
-"""Data sets by name, and those that live in files: which files, what they must hold, where they are, what is here."""
+"""Data sets by name: their files, what these must contain, where they are looked for, and which are present."""
 
 from __future__ import annotations
 
@@ -67,12 +67,14 @@ def unpacked_bytes(path: Path) -> bytes:
             content = lzma.decompress(content)
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
         raise DataFileError(
-            sentence("a packed data file must unpack to its end", f"{path} does not ({error})", "Fetch it again")
+            sentence(
+                "a compressed data file must decompress completely", f"{path} does not ({error})", "Download it again"
+            )
         ) from error
     except OSError as error:
         raise DataFileError(sentence("a data file must be readable", f"{path} is not ({error})")) from error
     if not content:
-        raise DataFileError(sentence("a data file must hold data", f"{path} is empty", "Fetch it again"))
+        raise DataFileError(sentence("a data file must not be empty", f"{path} is empty", "Download it again"))
     return content
 
 
@@ -85,7 +87,7 @@ def require_split(split: object) -> None:
     >>> require_split("test")
     """
     if not isinstance(split, str) or split not in get_args(Split):
-        remedy = "Give num_samples and the other options by name"
+        remedy = "Pass num_samples and the other options by name"
         raise InvalidInput(sentence("split must be 'train' or 'test'", f"got {split!r}", remedy))
 
 

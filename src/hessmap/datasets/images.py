@@ -63,12 +63,12 @@ def read_idx(content: bytes, num_dimensions: int, name: str) -> Bytes:
             sentence(
                 f"an IDX file of bytes in {num_dimensions} dimensions must begin with {expected.hex()}",
                 f"{name} begins with {content[:4].hex()}",
-                "It is another kind of file: fetch the original again",
+                "It is another kind of file: download the original again",
             )
         )
     start = 4 + 4 * num_dimensions
     if len(content) < start:
-        raise DataFileError(sentence(f"{name} must have a header of {start} bytes", f"it holds {len(content)} bytes"))
+        raise DataFileError(sentence(f"{name} must have a header of {start} bytes", f"it has {len(content)} bytes"))
     shape = struct.unpack(f">{num_dimensions}I", content[4:start])
     _check_size(name, f"a header that promises {'x'.join(map(str, shape))} values", start + prod(shape), content)
     return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
@@ -100,7 +100,7 @@ def check_labels(labels: Bytes, num_classes: int, name: str) -> None:
     if labels.size and int(labels.max()) >= num_classes:
         raise DataFileError(
             sentence(
-                f"labels must lie in 0..{num_classes - 1}",
+                f"labels must be in 0..{num_classes - 1}",
                 f"{name} holds the label {int(labels.max())}",
                 "It is another data set or another kind of file",
             )
@@ -114,7 +114,7 @@ def _check_size(name: str, what: str, expected: int, content: bytes) -> None:
             sentence(
                 f"{name} has {what}, so it must be {expected} bytes long",
                 f"it is {len(content)}",
-                f"{fault}: fetch the original again",
+                f"{fault}: download the original again",
             )
         )
 
@@ -164,8 +164,8 @@ def _content(source: ImageFiles, file: DataFile) -> bytes:
 
 def _check_count(source: ImageFiles, file: DataFile, found: int, expected: int) -> None:
     if found != expected:
-        must = f"{file.stem} of {source.name} must hold {expected} samples"
-        raise DataFileError(sentence(must, f"it holds {found}", source.source))
+        must = f"{file.stem} of {source.name} must contain {expected} samples"
+        raise DataFileError(sentence(must, f"it contains {found}", source.source))
 
 
 def _check_shape(source: ImageFiles, file: DataFile, images: Bytes) -> None:
@@ -222,7 +222,7 @@ def digits(
         61
     """
     if isinstance(num_samples, str):  # as the other sets take their split
-        got, remedy = f"got {num_samples!r}", "Give the split by name: digits(split='train')"
+        got, remedy = f"got {num_samples!r}", "Pass the split by name: digits(split='train')"
         raise InvalidInput(sentence("num_samples of the digits must be an integer", got, remedy))
     require_split(split)
     remedy = "Draw samples with a seed, and hold some of them out"

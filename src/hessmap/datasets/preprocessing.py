@@ -61,7 +61,7 @@ def one_hot(labels: Tensor, num_classes: int | None = None) -> Tensor:
     count = largest + 1 if num_classes is None else checked_count("num_classes", num_classes, at_least=None)
     require(
         smallest >= 0 and largest < count,
-        f"labels must lie in 0..{count - 1}",
+        f"labels must be in 0..{count - 1}",
         f"they range from {smallest} to {largest}",
     )
     return torch.eye(count, dtype=torch.float64)[labels.long()]
@@ -179,7 +179,7 @@ def subsample(data: Data, num_samples: int | None, seed: int | None = None) -> D
     """
     count = len(data.targets)
     wanted = count if num_samples is None else checked_count("num_samples", num_samples)
-    require(1 <= wanted <= count, f"num_samples must lie in 1..{count}", f"got {num_samples}")
+    require(1 <= wanted <= count, f"num_samples must be in 1..{count}", f"got {num_samples}")
     if seed is None:
         return Data(data.inputs[:wanted], data.targets[:wanted])
     chosen = torch.randperm(count, generator=torch.Generator().manual_seed(checked_seed(seed)))[:wanted]
@@ -226,7 +226,7 @@ def downscale(images: Tensor, side: int) -> Tensor:
     side = checked_count("side", side, at_least=None)
     require(
         1 <= side <= min(height, width),
-        f"side must lie in 1..{min(height, width)} for images of {height}x{width}",
+        f"side must be in 1..{min(height, width)} for images of {height}x{width}",
         f"got {side}",
     )
     areas = _overlaps(height, side) @ images.double() @ _overlaps(width, side).T

@@ -102,7 +102,7 @@ def linear_teacher(
     num_samples, dim, output_dim = _counts(num_samples=num_samples, dim=dim, output_dim=output_dim)
     full = min(dim, output_dim)
     inner = full if rank is None else checked_count("rank", rank, at_least=None)
-    require(1 <= inner <= full, f"rank of the teacher must lie in 1..{full}", f"got {rank}")
+    require(1 <= inner <= full, f"rank of the teacher must be in 1..{full}", f"got {rank}")
     noise = _not_negative("noise", noise)
     generator = _generator(seed)
     left = torch.randn(output_dim, inner, dtype=torch.float64, generator=generator)
@@ -181,7 +181,7 @@ def dyadic(
     centred = " centred" if is_centred else ""
     require(
         1 <= inner <= largest,
-        f"the rank of {num_samples}{centred} samples in dimension {dim} must lie in 1..{largest}",
+        f"the rank of {num_samples}{centred} samples in dimension {dim} must be in 1..{largest}",
         f"got {inner}",
     )
     # Centring moves an entry by at most 2^bits + 1, so that 2^(bits + 1) + 1 bounds the left factor.
@@ -206,9 +206,9 @@ def _full_rank(num_rows: int, num_columns: int, bits: int, is_centred: bool, gen
             return matrix
     raise InvalidInput(
         sentence(
-            f"{_ATTEMPTS} draws of a {num_rows}x{num_columns} matrix must hold one of full rank",
+            f"{_ATTEMPTS} draws of a {num_rows}x{num_columns} matrix must contain one of full rank",
             f"none had with bits={bits}",
-            "Give more bits",
+            "Use more bits",
         )
     )
 

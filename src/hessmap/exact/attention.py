@@ -1,12 +1,13 @@
-"""The Hessians of one layer of linear self-attention over GF(P).
+"""Linear self-attention over GF(P): the Hessians of one layer, given or generic.
 
 A row t is a token whose output is read, with what it attends to: x_t and G_t = sum x_j x_j^T over the tokens j that
 it sees. Its output is the sum over the heads of x_t^T Q K^T G_t V O, linear in each of the four matrices, so that
 first derivatives leave one of them out and second derivatives two.
 
-The generic layer of linear self-attention: weights, tokens and residuals drawn from the field.
+The generic layer has weights, tokens and residuals drawn from the field.
 
-From a layer of linear self-attention on given data to its exact Hessian, or a refusal that says why."""
+A layer on given data is read from its module, or raises with the reason.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Exact ranks of what is given: of this network's Hessian on these data, of the data, of a matrix. No threshold.
+"""Exact ranks of given things: of this network's Hessian on these data, of the data, of a matrix. No threshold.
 
-Ranks under losses whose derivatives are rational functions of exponentials: cross-entropy and log-cosh.
+Cross-entropy and log-cosh, whose derivatives are rational functions of exponentials, have bounds from both sides.
 
 Weights and data are rational numbers, so all exponents are whole multiples of one 1 / D. With t = e^(1/D) softmax
 probabilities are p_k = t^E_k / sum_j t^E_j, and the slope of log-cosh is (t^2E - 1) / (t^2E + 1): the Hessian of this
 network on these data is a matrix over Q(t), and t is transcendental (Hermite 1873). So a minor is zero as a number
-only if it is zero as a function of t, and each substitution of t tells something:
+only if it is zero as a function of t, and each substitution of t gives a bound:
 
 - lower: t -> a random element of GF(P) maps the entries into GF(P). A minor that is not zero there is not zero in
   Q(t), and so not zero as a real number. The rank over GF(P) is never above the true one, for certain.

@@ -208,7 +208,7 @@ def _attention_hessians(
     assert isinstance(net, SelfAttention)
     given = [name for name in ("residual_rank", "centred_input_rank") if data[name] is not None]
     given += ["mean_residual_is_zero"] * mean_residual_is_zero
-    must = "the residuals of self-attention are generic: its Hessian is no function of sum residual input^T"
+    must = "the residuals of self-attention are generic: its Hessian is not a function of sum residual input^T"
     require(not given, must, f"{' and '.join(given)} is given", "Leave it out")
     sizes = {name: data[name] for name in ("num_samples", "num_tokens", "input_rank")}
     return drawn_attention_hessians(net, loss, field=field, generator=generator, **sizes)

@@ -45,7 +45,7 @@ def generic_ranks(
     """
     require(
         residual_rank is None or chain.is_linear,
-        "residual_rank is for linear networks: elsewhere the Hessian is no function of sum residual input^T",
+        "residual_rank is for linear networks: elsewhere the Hessian is not a function of sum residual input^T",
         f"residual_rank is {residual_rank}",
         "Leave it out, and the residuals are generic",
     )

@@ -142,7 +142,7 @@ class _Reading:
 
     def _add_linear(self, module: nn.Linear) -> None:
         if not self.shape or self.shape[-1] != module.in_features:
-            raise Unreadable(f" for {module.in_features} inputs, which meets the shape {self.shape}")
+            raise Unreadable(f" for {module.in_features} inputs, but the input has shape {self.shape}")
         *places, taps = self.shape
         self.shape = (*places, module.out_features)
         if prod(places) == 1:
@@ -200,7 +200,7 @@ class _Reading:
         """The lengths of an image whose channels come first."""
         if len(self.shape) != num_axes + 1 or (channels is not None and self.shape[0] != channels):
             wanted = "channels" if channels is None else f"{channels} channels"
-            raise Unreadable(f" for {wanted} and {num_axes} axes, which meets the shape {self.shape}")
+            raise Unreadable(f" for {wanted} and {num_axes} axes, but the input has shape {self.shape}")
         return self.shape[1:]
 
 
@@ -341,7 +341,7 @@ def tensor_inputs(problem: Problem, rules: Rules) -> Tensor:
         UnsupportedNetwork: If the inputs are several tensors, or a forward function calls the model.
     """
     if problem.user_forward is not None:
-        rules.refuse("", problem.model, "is called by a forward function of the user's")
+        rules.refuse("", problem.model, "is called by a user-defined forward function")
     inputs = problem.inputs
     if not isinstance(inputs, Tensor):
         rules.refuse("", problem.model, f"is called with a {type(inputs).__name__} of tensors")

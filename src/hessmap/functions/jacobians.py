@@ -275,7 +275,7 @@ def _backward(function: NetworkFunction, inputs: Tensor) -> Tensor:
         except RuntimeError as error:  # an operation that cannot be vectorised: one output at a time
             if not is_answerable(error):
                 raise
-            function.fallbacks.add("input Jacobians were made output by output", error)
+            function.fallbacks.add("input Jacobians were computed output by output", error)
             rows = torch.stack([torch.autograd.grad(outputs, leaf, unit, retain_graph=True)[0] for unit in units])
     return rows.flatten(2).transpose(0, 1)
 

@@ -112,7 +112,7 @@ class NetworkFunction:
         second, alone = self.outputs(few), self.outputs(few[:1])
         self.output_dim = int(first.shape[1])
         if not torch.equal(first, second):
-            remedy = "Switch off what is random in it, for example with model.eval()"
+            remedy = "Disable randomness, for example with model.eval()"
             got = "two evaluations on the same samples disagree"
             raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
         most = self.inputs[:_TOGETHER]
@@ -291,7 +291,9 @@ def representations(function: NetworkFunction) -> list[Representation]:
     calls = [(name, call, leaving) for name, call, leaving in layers.found if leaving.shape[0] == count]
     if not calls:
         must = "a view of the layers needs linear layers or convolutions"
-        raise UnsupportedNetwork(sentence(must, f"{type(function.model).__name__} has none that sees the samples"))
+        raise UnsupportedNetwork(
+            sentence(must, f"{type(function.model).__name__} has none that is applied to the samples")
+        )
     entered = [call.inputs.reshape(count, -1) for _, call, _ in calls]
     seen = [*entered[1:], outputs]
     found = []

@@ -76,12 +76,14 @@ def dense_hessian(problem: Problem, part: str) -> DenseHessian:
             if check <= tolerance(problem.dtype):
                 return DenseHessian(matrix, check, "lifted", notes)
             del matrix
-            reason = f"the lifted engine missed a use of a parameter, or rounding is bad (check {check:.1e})"
+            reason = (
+                f"the layer-wise method missed a use of a parameter, or rounding errors are large (check {check:.1e})"
+            )
         else:
-            reason = "no parameter acts through a layer that is known"
+            reason = "no parameter belongs to a supported layer"
     except _NotFollowedError as failure:
-        problem.count_fallback("dense Hessians were made by autograd, one product per parameter", failure.error)
-        reason = f"the lifted engine could not follow the model ({reason_of(failure.error)})"
+        problem.count_fallback("dense Hessians were computed by autograd, one product per parameter", failure.error)
+        reason = f"the layer-wise method could not trace the model ({reason_of(failure.error)})"
     return _autograd_matrix(problem, part, reason)
 
 
@@ -236,7 +238,7 @@ def _add_unlifted(matrix: Tensor, problem: Problem, network: Network, part: str)
         columns = hessian_product(problem, part, unit)
         matrix[:, place] = columns
         matrix[place, :] = columns.T
-        notes.append(f"parameter '{name}' went by autograd, one product per entry")
+        notes.append(f"parameter '{name}' was computed by autograd, one product per entry")
     return tuple(notes)
 
 

@@ -104,7 +104,7 @@ def layer_graph(
         use = recording.uses[number]
         outputs = call.fast_outputs() if is_slow and call.fast_outputs is not None else call.outputs()
         if outputs.dtype != problem.dtype:
-            raise RuntimeError("a layer computes in another number format than the model")
+            raise RuntimeError("a layer computes in another dtype than the model")
         left.append(outputs if outputs.requires_grad else outputs.detach().requires_grad_())
         found.append(UseOnBatch(use, use.sample_inputs(call.inputs.detach(), count, problem.dtype)))
         return left[-1].clone()  # what comes next may work in place
@@ -328,7 +328,7 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
     except RuntimeError as error:  # calls that depend on the samples, layers inside of a transform of torch.func
         if not is_answerable(error):
             raise
-        problem.count_fallback("diagonals are estimated: the layers of the model could not be followed", error)
+        problem.count_fallback("diagonals are estimated: the layers of the model could not be traced", error)
         return None
     if graph is None or not _is_affordable(problem, graph, kind, max_products):
         return None

@@ -95,7 +95,7 @@ def _dense_layers(model: nn.Module) -> tuple[DenseLayer, ...]:
         elif is_elementwise(layer) and found and found[-1].activation is None:
             found[-1] = DenseLayer(found[-1].weight, found[-1].bias, layer)
         elif type(layer) is not nn.Identity:
-            _RULES.refuse(name, layer, "is no known part of an MLP")
+            _RULES.refuse(name, layer, "is not a supported part of an MLP")
     _RULES.refuse_shared(layers)
     if found and found[-1].activation is not None:
         _RULES.refuse("", model, "ends in an activation")

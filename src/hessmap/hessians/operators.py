@@ -283,7 +283,7 @@ def fisher(problem: Problem) -> Hessian:
     require_problem(problem)
     require_parts(problem.loss, "the Fisher information")
     if not problem.loss.is_log_likelihood:
-        must = "the Fisher information needs a loss that is minus a log-likelihood with the outputs as parameters"
+        must = "the Fisher information needs a loss that is a negative log-likelihood with the outputs as parameters"
         remedy = "Use outer_product_hessian(problem), or empirical_fisher(problem)"
         raise InvalidInput(sentence(must, f"'{problem.loss.name}' is not known to be one", remedy))
     return Hessian(problem, "outer_product")

@@ -97,7 +97,7 @@ def _shard_key(parameter: Any) -> tuple[Any, ...]:
 def _require_usable(name: str, parameter: Any) -> None:
     require(not parameter.is_complex(), "weights must be real", f"parameter '{name}' is {parameter.dtype}")
     if getattr(parameter, "_post_accumulate_grad_hooks", None):
-        must = "a model that is used in place must not act on its gradients"
+        must = "a model that is used in place must not modify or consume its gradients"
         got = f"parameter '{name}' has a hook that runs after its gradient (an optimiser in the backward pass?)"
         raise UnsupportedNetwork(sentence(must, got, "Remove the hook for the measurement"))
     if is_dtensor(parameter) and any(placement.is_partial() for placement in parameter.placements):
@@ -529,7 +529,7 @@ class ShardedHessian(ShardedOperator):
                     own += weight * normaliser
                 self._reshard()
         found = self._sum_over_data(own)
-        must, got = "processes that share their samples must have the same ones", "they count different numbers"
+        must, got = "processes that share samples must read the same ones", "their numbers of samples differ"
         require(bool(self._data) or self.processes.all_equal(found), must, got, "Read the same data on every process")
         require(found > 0, "at least one sample must count", "the loss ignores all of them")
         is_sum = isinstance(self._objective, LossObjective) and self._objective.loss.is_sum
@@ -554,7 +554,9 @@ class ShardedHessian(ShardedOperator):
                 rounding = _ROUNDING_UNITS * eps * max(abs(end) for end in ends) / (2 * step)
                 if abs(found - expected) > _SLOPE_TOLERANCE * expected + rounding:
                     must = "gradients must be those of the mean loss over the samples of all processes"
-                    got = f"their slope is {found:.3g} where differences of the loss have {expected:.3g}"
+                    got = (
+                        f"their directional derivative is {found:.3g} where differences of the loss have {expected:.3g}"
+                    )
                     remedy = (
                         "Look for gradients that are scaled or not synchronised: set_gradient_divide_factor, no_sync"
                     )

@@ -132,7 +132,7 @@ def best_kronecker_product(hessian: LayerHessian, tolerance: float | None = None
     """
     require_layer_hessian(hessian)
     tolerance = reachable_tolerance(hessian, 1e-12) if tolerance is None else checked_number("tolerance", tolerance)
-    require(0 < tolerance < 1, "tolerance must lie between 0 and 1", f"got {tolerance}")
+    require(0 < tolerance < 1, "tolerance must be between 0 and 1", f"got {tolerance}")
     right = _unit(hessian.factors["uncorrelated_patches"].input_factor)
     if hessian.layer.is_transposed:
         right = _unit(hessian.contract_outputs(right))

@@ -76,7 +76,7 @@ def layer_eigenpairs(
     tolerance = reachable_tolerance(hessian, 1e-8) if tolerance is None else checked_number("tolerance", tolerance)
     require_name("relative_to", relative_to, get_args(Reference))
     seed = checked_seed(seed)
-    require(1 <= count <= size, f"count must lie between 1 and the size {size} of the layer", f"got {count}")
+    require(1 <= count <= size, f"count must be between 1 and the size {size} of the layer", f"got {count}")
     remedy = "Use more samples or fewer eigenpairs"
     must = "top eigenpairs of a layer need at least as many samples as eigenpairs"
     require(count <= samples, must, f"there are {samples} samples and count is {count}", remedy)

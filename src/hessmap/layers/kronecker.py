@@ -107,7 +107,7 @@ class KroneckerProduct(SymmetricOperator):
     def leading(self, count: int) -> FactorPairs:
         """The ``count`` largest eigenvalues, and the pairs of factor eigenvectors they belong to."""
         size = self.size
-        require(0 < count <= size, f"count must lie between 1 and the size {size}", f"got {count}")
+        require(0 < count <= size, f"count must be between 1 and the size {size}", f"got {count}")
         values = self.output_eigenpairs[0][:, None] * self.input_eigenpairs[0][None, :]
         # A stable sort of the negatives: equal values keep the order of the factors.
         order = torch.argsort(-values.flatten(), stable=True)[:count]

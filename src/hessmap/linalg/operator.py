@@ -115,7 +115,7 @@ class LinearOperator(ABC):
     @property
     def T(self) -> LinearOperator:
         """The transpose, for operators that define its products."""
-        must = "the transpose of an operator needs its products"
+        must = "an operator must define its transpose"
         remedy = "Define T, or use a SymmetricOperator"
         raise InvalidInput(sentence(must, f"{type(self).__name__} defines none", remedy))
 

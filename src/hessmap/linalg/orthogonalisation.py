@@ -1,11 +1,12 @@
-"""Taking an orthonormal basis out of new vectors, and making orthonormal directions of what is left.
+"""Orthogonalisation of new vectors against a basis, and of what is left among itself.
 
 Vectors are rows. "Full" orthogonality takes the whole basis out of every new vector. "Semi" orthogonality does so only
 where inner products are about to exceed the root of the rounding unit: as long as they stay below it, the coefficients
 of the Lanczos recurrence are right to all digits (Simon 1984, "The Lanczos algorithm with partial
 reorthogonalization").
 
-Whether new vectors of a Lanczos process are still orthogonal to a basis in float32, without reading the basis."""
+A recurrence estimates whether new Lanczos vectors are still orthogonal to a float32 basis, without reading it.
+"""
 
 from __future__ import annotations
 

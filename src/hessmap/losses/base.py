@@ -107,7 +107,7 @@ def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
         output_dim > 1,
         "integer targets are labels, which need two outputs or more",
         f"the network has {output_dim} and the targets are {str(targets.dtype).removeprefix('torch.')}",
-        "Pass targets.double() if they are numbers to be met",
+        "Pass targets.double() if they are regression targets",
     )
     units = torch.nn.functional.one_hot(checked_labels(targets, output_dim), output_dim)
     return units.to(widest_dtype(targets.device))
@@ -115,7 +115,7 @@ def one_hot_targets(targets: Tensor, output_dim: int) -> Tensor:
 
 def checked_labels(targets: Tensor, num_classes: int, ignored: int | None = None) -> Tensor:
     """Integer labels in 0 .. num_classes - 1, or an error that names the first that is not and is not ignored."""
-    remedy = "Pass one integer label a sample (torch.long)"
+    remedy = "Pass one integer label per sample (torch.long)"
     require(not targets.dtype.is_floating_point, "labels must be integers", f"got {targets.dtype}", remedy)
     require(targets.ndim == 1, "labels must be a vector", f"got shape {tuple(targets.shape)}", remedy)
     labels = targets.long()
@@ -123,7 +123,7 @@ def checked_labels(targets: Tensor, num_classes: int, ignored: int | None = None
     outside = (wrong if ignored is None else wrong & (labels != ignored)).nonzero().flatten()
     if len(outside):
         first = int(outside[0])
-        must = f"labels must lie in 0..{num_classes - 1} for a network with {num_classes} outputs"
+        must = f"labels must be in 0..{num_classes - 1} for a network with {num_classes} outputs"
         raise InvalidInput(sentence(must, f"sample {first} has label {int(labels[first])}"))
     return labels
 

@@ -172,7 +172,7 @@ def _channels_first(
     if axis is None and fits_last and fits_1 and not prefers_channels_first:
         must = "it must be clear which axis of the outputs holds the classes"
         got = f"the model gives {output_shape} per sample, and labels of shape {target_shape} fit '{name}' both ways"
-        raise InvalidInput(sentence(must, got, "Say class_axis=-1 for (samples, positions, classes), or class_axis=1"))
+        raise InvalidInput(sentence(must, got, "Pass class_axis=-1 for (samples, positions, classes), or class_axis=1"))
     return axis == 1 if axis is not None else fits_1 and (prefers_channels_first or not fits_last)
 
 

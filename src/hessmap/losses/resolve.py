@@ -85,7 +85,7 @@ def _loss(loss: AnyLoss) -> Loss:
     if is_torch_function(loss):
         return _loss(next(module for function, module in _FUNCTIONS if loss is function)())
     if isinstance(loss, type):
-        must, got = "a loss must be an object, not its class", f"got the class {loss.__name__}"
+        must, got = "a loss must be an instance, not a class", f"got the class {loss.__name__}"
         raise InvalidInput(sentence(must, got, f"Write {loss.__name__}()"))
     if type(loss) is nn.CrossEntropyLoss and loss.reduction in ("mean", "none", "sum"):
         return CrossEntropy.of_module(loss)
@@ -239,7 +239,7 @@ def require_parts(loss: Loss, what: str) -> None:
         raise InvalidInput(sentence(must, got, "Use loss_hessian(problem), or pass loss= and targets= to Problem"))
     if isinstance(loss, ModelLoss):
         must = f"{what} needs a loss that is a known function of the outputs"
-        got = "the model computes its own, and only its whole Hessian can be had"
+        got = "the model computes its own loss, so only the loss Hessian exists"
         raise InvalidInput(sentence(must, got, "Use loss_hessian(problem), or pass the loss to Problem"))
 
 

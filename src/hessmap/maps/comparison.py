@@ -333,7 +333,7 @@ def _loss_difference(old: MapIdentity, new: MapIdentity) -> str:
 def _data_difference(old: MapIdentity, new: MapIdentity) -> str:
     """Data are told apart by the hash of their content; where there is none, nothing is claimed but the doubt."""
     if not (old.data_hash and new.data_hash):
-        return "It is not known whether the two were made on the same data."
+        return "It is unknown whether both were made on the same data."
     if old.data_hash == new.data_hash:
         return ""
     counts = f" ({old.num_samples:,} and {new.num_samples:,} samples)" if old.num_samples != new.num_samples else ""
@@ -417,7 +417,7 @@ def _trace_sentence(points: tuple[TrackPoint, ...]) -> str:
     doubt = (first.standard_error**2 + last.standard_error**2) ** 0.5
     values = f"from {first.with_error} to {last.with_error}"
     if abs(last.value - first.value) <= _CLEAR * doubt:
-        return f"The trace went {values}, which is within the doubt of the estimates."
+        return f"The trace went {values}, which is within the error of the estimates."
     return f"The trace {'fell' if last.value < first.value else 'rose'} {values}."
 
 
@@ -426,8 +426,8 @@ def _overlap_sentence(points: tuple[TrackPoint, ...]) -> str:
     if last is None:
         return ""
     return (
-        f"At the end {last.value:.0%} of the gradient (of its squared norm) lies along the {last.num_vectors} sharpest "
-        f"directions; of a random vector it would be {last.chance:.2g}."
+        f"At the end {last.value:.0%} of the gradient (of its squared norm) is along the {last.num_vectors} sharpest "
+        f"directions; for a random vector it would be {last.chance:.2g}."
     )
 
 
@@ -435,7 +435,7 @@ def _gaps_sentence(track: CurvatureTrack) -> str:
     if not track.gaps:
         return ""
     named = ", ".join(f"{left:,} and {right:,}" for left, right in track.gaps[:3]) + (", .." if track.gaps[3:] else "")
-    return f"Nothing was measured between steps {named}: what is said of the track is about its points alone."
+    return f"Nothing was measured between steps {named}: statements about the track refer to its points only."
 
 
 def _doubt_sentence(points: tuple[TrackPoint, ...]) -> str:

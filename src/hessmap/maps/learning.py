@@ -314,9 +314,9 @@ def setting_check(
     if abs(change) <= CHANGE and noise <= 2 * CHANGE:
         return LearningCheck(name, "passed", change, CHANGE, text)
     if abs(change) <= max(noise, CHANGE):
-        return LearningCheck(name, "inconclusive", change, CHANGE, f"{text}: more chains or draws would tell")
+        return LearningCheck(name, "inconclusive", change, CHANGE, f"{text}: more chains or draws are needed")
     if not is_settled:
-        text += ": the chains have not settled, so it need not be the setting; more draws first"
+        text += ": the chains have not converged, which may be the cause; use more draws first"
         return LearningCheck(name, "inconclusive", change, CHANGE, text)
     return LearningCheck(name, "failed", change, CHANGE, f"{text}: {remedy}")
 
@@ -336,7 +336,9 @@ def _outcome(passed: bool) -> CheckOutcome:
 def _minimum_check(found: Measured) -> LearningCheck:
     passed = found.value > -3 * found.error or abs(found.value) < 1e-9
     text = "the loss of the draws lies above that of the weights"
-    failed = "the draws have a lower loss than the weights, which are no minimum: train further, or raise localisation"
+    failed = (
+        "the draws have a lower loss than the weights, which are not a minimum: train further, or raise localisation"
+    )
     return LearningCheck("minimum", _outcome(passed), found.value, 0.0, text if passed else failed)
 
 
@@ -369,7 +371,7 @@ def _step_size(settings: ChainSettings, sharpness: float) -> LearningCheck:
     n_beta = settings.num_observations * settings.inverse_temperature
     measured = settings.step_size * (n_beta * sharpness + settings.localisation)
     factor = 1 / (1 - measured / 4) if measured < 4 else inf
-    text = f"the step makes the value at most {factor - 1:.0%} too large, by the largest curvature that the chains met"
+    text = f"the step makes the value at most {factor - 1:.0%} too large, by the largest curvature along the chains"
     if measured > _STEP:
         text += f": step_size={0.1 / measured * settings.step_size:.2g}"
     return LearningCheck("step", _outcome(measured <= _STEP), measured, _STEP, text)
@@ -379,7 +381,7 @@ def _length_check(settings: ChainSettings) -> LearningCheck:
     """A chain of T steps does not leave w0 further than a pull of about 1 / (step T) would let it."""
     if settings.localisation == 0:
         return LearningCheck(
-            "length", "inconclusive", None, _TRAVEL, "without localisation no length is enough for sure"
+            "length", "inconclusive", None, _TRAVEL, "without localisation no length is certain to be enough"
         )
     measured = settings.step_size * settings.num_draws * settings.localisation
     text = f"step x draws x localisation is {measured:.2g}"
@@ -609,7 +611,7 @@ def _format(problem: Problem) -> str:
 
 def _notes(risk: ChainRisk) -> tuple[str, ...]:
     loss = risk.problem.loss
-    together = () if risk.is_parallel else ("the chains went through the model one after the other",)
+    together = () if risk.is_parallel else ("the chains were run one after the other",)
     if loss.is_log_likelihood:
         return together
-    return (*together, f"the loss '{loss.name}' is not known to be minus a log-likelihood")
+    return (*together, f"the loss '{loss.name}' is not known to be a negative log-likelihood")

@@ -201,7 +201,7 @@ def choose_method(
     operator = ProbedOperator(matrix, seed)
     size = operator.size
     count = None if count is None else checked_count("count", count, None)
-    require(count is None or 1 <= count <= size, f"count must lie between 1 and the size {size}", f"got {count}")
+    require(count is None or 1 <= count <= size, f"count must be between 1 and the size {size}", f"got {count}")
     require(size > 0, "a spectrum needs at least one dimension", "the operator has size 0")
     width = default_block(matrix, size, count or _PROBES)
     operator.product(operator.signs(1))  # the first one also asks whether it is symmetric

@@ -1,6 +1,7 @@
-"""Gauss rules of an operator's spectral measure, one for each of several starting vectors, by Lanczos side by side.
+"""The spectral density of a large operator, by stochastic Lanczos quadrature.
 
-The spectral density of a large operator, by stochastic Lanczos quadrature."""
+Gauss rules of the spectral measure come from Lanczos, for several starting vectors at once.
+"""
 
 from __future__ import annotations
 

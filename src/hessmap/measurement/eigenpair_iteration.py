@@ -1,6 +1,6 @@
 """The block Lanczos iteration that finds eigenpairs: expand, compare, probe for missed eigenvalues, restart.
 
-Mixed precision: pairs are found by products in float32 and verified by products in float64.
+In mixed precision pairs are found by products in float32 and verified by products in float64.
 """
 
 from __future__ import annotations

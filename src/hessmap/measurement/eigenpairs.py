@@ -72,11 +72,11 @@ from hessmap.progress import set_progress_total, shown_work
 from hessmap.records import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
 _ROUNDING_IN_FLOAT64, _ROUNDING_IN_FLOAT32 = 1e-12, 1e-6  # of the norm
-_UNDECIDED = "not converged: the products did not rule out an eigenvalue beyond these"
+_UNDECIDED = "not converged: the products do not exclude a larger eigenvalue that was missed"
 
 
 def _changed_note(change: float) -> str:
-    return f"not converged: the first product, made once more, differs by {change:.2g} of its size"
+    return f"not converged: the first product, repeated, differs by {change:.2g} of its size"
 
 
 def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
@@ -128,7 +128,9 @@ def convergence_failures(
         apart = check / (pairs.norm or 1.0)
         found.append(f"not converged: a product with the vectors found shows residuals of {apart:.2g} of the norm")
     if pairs.norm and not pairs.process.product.scale * pairs.norm * wanted.tolerance:
-        found.append("not converged: numbers so close to zero have fewer digits than the tolerance asks for")
+        found.append(
+            "not converged: the operator's norm is in the subnormal range, which has too few digits for the tolerance"
+        )
     return found
 
 
@@ -226,7 +228,7 @@ def top_eigenpairs(
     wanted = _wanted_pairs(which, count, accuracy, relative_to, size)
     width = default_block(matrix, size, wanted.count)
     width = width if block_size is None else checked_count("block_size", block_size, None)
-    require(1 <= width <= size, f"block_size must lie between 1 and the size {size}", f"got {width}")
+    require(1 <= width <= size, f"block_size must be between 1 and the size {size}", f"got {width}")
     total = wanted.total(size)
     least = min(size, total + 2 * width)
     capacity = None if max_basis is None else checked_count("max_basis", max_basis, None)
@@ -239,7 +241,7 @@ def top_eigenpairs(
     rows = None if start is None else _start_rows(start, size)
     expected = min(most, memory.num_products)
     if memory.method == "three_term":
-        must = "approximate eigenvectors serve Lanczos with restarts"
+        must = "start= is supported by Lanczos with restarts only"
         require(rows is None, must, "the method is three_term", "Leave start out, or increase the memory_budget")
         set_progress_total(expected, readable_bytes(memory.num_bytes))
         return _few_vector_measurement(matrix, product, wanted, most, seed, memory)
@@ -472,9 +474,9 @@ def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_t
     require_name("which", which, ENDS)
     require_name("relative_to", relative_to, get_args(Reference))
     number, accuracy = checked_count("count", count, None), checked_number("tolerance", tolerance)
-    must = f"count must lie between 1 and the size {size} of the operator"
+    must = f"count must be between 1 and the size {size} of the operator"
     require(1 <= number <= size, must, f"got {number}")
-    must = "tolerance must lie between 1e-15 and 1, relative to the norm or the eigenvalue"
+    must = "tolerance must be between 1e-15 and 1, relative to the norm or the eigenvalue"
     require(1e-15 <= accuracy < 1, must, f"got {accuracy}")
     return WantedPairs(which, number, accuracy, relative_to)
 
@@ -557,7 +559,7 @@ def _orthonormalise(vectors: Tensor, values: Tensor) -> Tensor:
 def _start_rows(start: Tensor | NDArray[Any], size: int) -> Tensor:
     array = float_array(start, "start")
     if array.ndim != 2 or len(array) != size:
-        must = f"start must hold vectors with {size} entries as columns"
+        must = f"start must contain vectors with {size} entries as columns"
         raise InvalidInput(sentence(must, f"got shape {array.shape}"))
     return torch.from_numpy(np.array(array.T, order="C"))
 

@@ -1,6 +1,4 @@
-"""Linear systems with a shifted operator from products alone.
-
-Linear systems with a shifted Hessian, by a dense factorisation."""
+"""Linear systems with a shifted symmetric operator: from products alone, or by a dense factorisation."""
 
 from __future__ import annotations
 
@@ -79,7 +77,7 @@ def krylov_solve(
     shift = checked_number("shift", shift)
     require(bool(np.isfinite(shift)), "shift must be finite", f"got {shift}")
     accuracy = reachable_tolerance(matrix, _TOLERANCE) if tolerance is None else checked_number("tolerance", tolerance)
-    require(0 < accuracy < 1, "tolerance must lie between 0 and 1", f"got {accuracy}")
+    require(0 < accuracy < 1, "tolerance must be between 0 and 1", f"got {accuracy}")
     max_basis = checked_count("max_basis", max_basis, 1)
     max_products = checked_count("max_products", max_products, 1)
     if isinstance(matrix, ShardedOperator):
@@ -136,7 +134,7 @@ def require_number(solution: NDArray[np.float64], has_parts: NDArray[np.bool_]) 
     remedy = "Scale the matrix up, or the right-hand side down"
     require(bool(np.isfinite(solution).all()), "a solution must be a finite number", "it is above the largest", remedy)
     is_lost = bool((has_parts & (np.abs(solution) < _LEAST).all(0)).any())
-    require(not is_lost, "a solution must have digits", "it is too close to zero", "Scale the matrix down")
+    require(not is_lost, "a solution must not underflow", "it is too close to zero", "Scale the matrix down")
 
 
 def _smallest_residual_solution(

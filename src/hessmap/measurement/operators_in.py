@@ -70,8 +70,8 @@ def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") 
         remedy = "Use loss_hessian(problem) for a problem" if hasattr(values, "num_parameters") else remedy
         raise InvalidInput(sentence(f"{name} must be a tensor or an array", f"got {type(values).__name__}", remedy))
     has_gaps = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
-    got = "some places of the masked array have none"
-    require(not has_gaps, f"{name} must have a value in every place", got, "Use its filled(value)")
+    got = "the masked array has some"
+    require(not has_gaps, f"{name} must not contain masked entries", got, "Call .filled(value)")
     values = np.asarray(values)
     require(values.dtype.kind != "c", f"{name} must be real", f"got {values.dtype}")
     if values.dtype.kind in "iub":
@@ -88,7 +88,7 @@ def float_array(values: Tensor | NDArray[Any], name: str = "a measured matrix") 
 def _tensor_array(values: Tensor, name: str) -> NDArray[Any]:
     is_dense = values.layout == torch.strided and not values.is_quantized
     require(is_dense, f"{name} must be dense", f"got a tensor of layout {values.layout}", "Use its to_dense()")
-    require(values.device.type != "meta", f"{name} must hold numbers", "it is a tensor on the device 'meta'")
+    require(values.device.type != "meta", f"{name} must contain numbers", "it is a tensor on the device 'meta'")
     if values.dtype == torch.bfloat16:  # which numpy does not know
         values = values.float()
     found: NDArray[Any] = values.detach().to("cpu").resolve_conj().resolve_neg().numpy()

@@ -1,12 +1,13 @@
-"""Spectra of symmetric matrices whose blocks of rows span few dimensions: the blocks are made smaller first.
+"""Numerical rank: a count of singular values above a threshold, with the gap that makes it believable.
+
+Matrices whose blocks of rows span few dimensions are compressed block by block first.
 
 Let Q_l be an orthonormal basis of the rows that belong to block l, Q the matrix with all Q_l on its diagonal and
 P = Q Q^T. Then H = Q T Q^T + E with T = Q^T H Q and ||E|| <= sqrt(2) ||(I - P) H||, and by Weyl's inequality no
 eigenvalue of H is further from one of T, or from 0, than ||E||. The bases come from random sums of columns
 (Halko, Martinsson & Tropp 2011, algorithm 4.2), so that they may miss something; what they miss is measured, and
 nothing rests on their being right.
-
-Numerical rank: a count of singular values above a threshold, with the gap that makes it believable."""
+"""
 
 from __future__ import annotations
 
@@ -229,7 +230,7 @@ def numerical_rank(
     least, eps = (FLOAT32_TOLERANCE, FLOAT32_EPS) if found.entries == "float32" else (RELATIVE_TOLERANCE, EPS)
     default = max(least, min(0.5, max(found.shape) * eps))
     tolerance = default if relative_tolerance is None else checked_number("relative_tolerance", relative_tolerance)
-    require(0 < tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {tolerance}")
+    require(0 < tolerance < 1, "relative_tolerance must be between 0 and 1", f"got {tolerance}")
     return _rank_measurement(found, tolerance * reference, reference)
 
 

@@ -144,9 +144,9 @@ def sharded_eigenpairs(
     require_name("which", which, _ENDS)
     size = operator.size
     number = checked_count("count", count, 1)
-    require(number <= size, f"count must lie between 1 and the size {size} of the operator", f"got {number}")
+    require(number <= size, f"count must be between 1 and the size {size} of the operator", f"got {number}")
     accuracy = checked_number("tolerance", sharded_tolerance(operator, 1e-6) if tolerance is None else tolerance)
-    require(1e-15 <= accuracy < 1, "tolerance must lie between 1e-15 and 1, relative to the norm", f"got {accuracy}")
+    require(1e-15 <= accuracy < 1, "tolerance must be between 1e-15 and 1, relative to the norm", f"got {accuracy}")
     default = 2 * number + _MORE_VECTORS
     capacity = min(size, default if max_basis is None else checked_count("max_basis", max_basis, 1))
     least = min(size, number + 2)

@@ -1,8 +1,4 @@
-"""Sums over the whole spectrum of a matrix: effective dimension, and what its leading eigenvectors leave of it.
-
-Sums over all eigenvalues of a large operator, from its Gauss rules.
-
-How much of the curvature is negative: the part of the magnitudes of all eigenvalues that negative ones hold."""
+"""Sums over the spectrum: effective dimension, log-determinant, reconstruction error, share of negative curvature."""
 
 from __future__ import annotations
 
@@ -114,7 +110,7 @@ def reconstruction_error(matrix: Matrix | Spectrum, ranks: Iterable[int] | None 
 def _rank_array(ranks: Iterable[int], size: int) -> NDArray[np.int64]:
     given = [checked_count("a rank", rank, None) for rank in list_of("ranks", ranks)]
     outside = [rank for rank in given if not 0 <= rank <= size]
-    require(not outside, f"ranks must lie between 0 and the size {size}", f"got {outside[:3]}")
+    require(not outside, f"ranks must be between 0 and the size {size}", f"got {outside[:3]}")
     return np.array(given, dtype=np.int64)
 
 
@@ -293,7 +289,7 @@ def rank_estimate(
         2.0
     """
     relative_tolerance = checked_number("relative_tolerance", relative_tolerance)
-    require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
+    require(0 < relative_tolerance < 1, "relative_tolerance must be between 0 and 1", f"got {relative_tolerance}")
     target = error_target(relative_error, max_products)
     scale = None if scale is None else checked_number("scale", scale)
     require(scale is None or 0 <= scale < np.inf, "scale must be finite and not negative", f"got {scale}")

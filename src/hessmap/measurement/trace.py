@@ -1,9 +1,10 @@
-"""The trace in the range of a sketch exactly, and outside of it by random signs (Hutch++); without a sketch, by random
-signs alone (Hutchinson).
+"""Trace, Frobenius norm and traces of blocks: exact where the structure allows it, otherwise from random vectors.
 
-The traces of all diagonal blocks of a large operator at once: every product with a random vector serves all.
+Hutch++ computes the trace in the range of a sketch exactly and estimates the rest by random signs; Hutchinson's method
+has no sketch.
 
-Trace and Frobenius norm: from the structure of an operator where it has one, else from random vectors."""
+Traces of diagonal blocks are estimated together: every product with a random vector serves all of them.
+"""
 
 from __future__ import annotations
 
@@ -245,7 +246,7 @@ def block_traces(
     operator = ProbedOperator(matrix, seed)
     set_progress_total(max_products)
     must = f"every one of {operator.size} rows must belong to a block"
-    require(block_of.shape == (operator.size,), must, f"the numbers of blocks have shape {tuple(block_of.shape)}")
+    require(block_of.shape == (operator.size,), must, f"block_of has shape {tuple(block_of.shape)}")
     num_blocks = int(block_of.max()) + 1 if operator.size else 0
     budget_of(matrix, memory_budget)  # an odd budget raises also where it is not needed
     width = max(1, min(16, _TOGETHER // (8 * max(1, operator.size))))
@@ -332,7 +333,7 @@ def _known_part(known: EigenpairsMeasurement | None, operator: ProbedOperator, m
     size, like = operator.size, torch.zeros(0, dtype=operator.product.dtype, device=operator.product.device)
     if known is None:
         return like.new_zeros(size, 0), like
-    must = "known pairs must hold vectors of the size of the operator"
+    must = "known pairs must contain vectors of the size of the operator"
     require(known.eigenvectors is not None and known.size == size, must, f"size is {size}, theirs {known.size}")
     assert known.eigenvectors is not None
     return torch.from_numpy(known.eigenvectors[:, :most]).to(like), torch.from_numpy(known.eigenvalues[:most]).to(like)
@@ -421,7 +422,7 @@ def trace_estimate(
         return sharded_trace(matrix, target, seed)
     operator = ProbedOperator(matrix, seed)
     if known is not None:
-        must = "known eigenpairs must be of the same matrix, and serve hutch++"
+        must = "known eigenpairs must be of the same matrix, and need method='hutch++'"
         require(isinstance(known, EigenpairsMeasurement), must, f"got {type(known).__name__}")
         require(known.eigenvectors is not None, must, "they hold no eigenvectors")
         require(known.size == operator.size, must, f"its size is {operator.size}, theirs {known.size}")

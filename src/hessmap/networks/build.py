@@ -260,7 +260,9 @@ def build_self_attention(
         temperature = checked_number("temperature", temperature)
         if not 0 < temperature < float("inf"):
             got = f"it is {temperature}"
-            raise InvalidInput(sentence("the temperature of a softmax must be positive", got, "None is no softmax"))
+            raise InvalidInput(
+                sentence("the temperature of a softmax must be positive", got, "Pass None for no softmax")
+            )
     require(isinstance(net, SelfAttention), "a SelfAttention can be built here", f"got a {type(net).__name__}")
     generator = torch.Generator().manual_seed(checked_seed(seed))
     module = AttentionModule(net, temperature)

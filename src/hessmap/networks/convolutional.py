@@ -146,7 +146,7 @@ class Convolutions(BaseArchitecture):
         begin = "Begin with the channels of the input"
         for name, extra, remedy in (("channels", 1, begin), ("strides", 0, ""), ("paddings", 0, "")):
             given = getattr(self, name)
-            must = f"{name} must hold {num_convolutions + extra} integers for {num_convolutions} kernels"
+            must = f"{name} must contain {num_convolutions + extra} integers for {num_convolutions} kernels"
             require(len(given) == num_convolutions + extra, must, f"got {given}", remedy)
 
     def __str__(self) -> str:
@@ -206,7 +206,7 @@ Pair = tuple[int, int]
 _IMAGE_SHAPE = "a network on images must be written as 'conv-3x32x32-16x3x3-10' or 'conv-1x8x8-8x3x3/2+1-10 relu bias'"
 _IMAGE_MEANING = (
     "That is 3 channels of 32 by 32 pixels, then 16 filters of 3 by 3 taps (/2: stride 2, +1: padding 1), ..., then 10"
-    " outputs; a b behind a layer, as in '16x3x3b', gives this layer a bias"
+    " outputs; a b after a layer, as in '16x3x3b', gives this layer a bias"
 )
 
 
@@ -304,7 +304,7 @@ def _checked_pair(name: str, value: object) -> Pair:
 _SHAPE = "a convolutional network must be written as 'conv-1x20-8x3-16x3-10' or 'conv-1x20-8x3/2+1-10 relu bias'"
 _MEANING = (
     "That is 1 channel of length 20, then 8 filters of 3 taps (/2: stride 2, +1: padding 1), ..., then 10 outputs;"
-    " a b behind a layer, as in '8x3b', gives this layer a bias"
+    " a b after a layer, as in '8x3b', gives this layer a bias"
 )
 
 

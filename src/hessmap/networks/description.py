@@ -33,7 +33,7 @@ def describe_blocks(layers: list[Named]) -> SelfAttention | Residual:
     name, first = layers[0]
     if isinstance(first, AttentionModule):
         if len(layers) > 1 or first.temperature is not None:
-            _BLOCK_RULES.refuse(name, first, "has a softmax, or layers behind it")
+            _BLOCK_RULES.refuse(name, first, "has a softmax, or layers after it")
         return first.architecture
     return _describe_residual(layers)
 
@@ -91,7 +91,7 @@ def _end(layers: list[Named], is_first: bool, width: int) -> int:
     inside, outside = layer.in_features, layer.out_features
     inside, outside = (outside, inside) if is_first else (inside, outside)
     if inside != width:
-        _BLOCK_RULES.refuse(name, layer, f"meets blocks of width {width}", "The model cannot run as it stands")
+        _BLOCK_RULES.refuse(name, layer, f"is followed by blocks of width {width}", "The model cannot run as it stands")
     if outside == width and not layer.weight.requires_grad:
         _BLOCK_RULES.refuse(name, layer, "is frozen and square")
     return outside

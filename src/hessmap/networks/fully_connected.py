@@ -131,5 +131,5 @@ def _checked_widths(given: Iterable[int]) -> tuple[int, ...]:
         if checked is None or checked < 1:
             raise InvalidInput(sentence(must, f"widths[{place}] is {width!r}"))
         widths.append(checked)
-    require(len(widths) >= 2, "widths must hold an input and an output", f"got {tuple(widths)}")
+    require(len(widths) >= 2, "widths must contain an input and an output", f"got {tuple(widths)}")
     return tuple(widths)

@@ -230,7 +230,7 @@ def shape_after(module: nn.Module, shape: Shape) -> Shape:
         known = prod(size for size in sizes if size > 0)
         parts = tuple(shape[axis] // known if size < 0 else size for size in sizes)
         if axis < 0 or prod(parts) != shape[axis]:
-            raise Unreadable(f" to {sizes}, which meets the shape {shape}")
+            raise Unreadable(f" to {sizes}, but the input has shape {shape}")
         return (*shape[:axis], *parts, *shape[axis + 1 :])
     assert isinstance(module, nn.Flatten)
     start, stop = module.start_dim % ndim - 1, module.end_dim % ndim - 1

@@ -93,11 +93,14 @@ def check_weights_used_through_modules(
         got = f"{operation} has parameter '{name}' from elsewhere, where it would stay constant"
         remedy = "Read it from its module in forward (self.layer.weight), not from a list, a closure or another model"
         raise UnsupportedNetwork(sentence(must, got, remedy))
-    notes = [f"the model reads values of '{name}' past autograd: constant there" for name in sorted(search.constants)]
+    notes = [
+        f"the model reads values of '{name}' outside of autograd, where it is a constant"
+        for name in sorted(search.constants)
+    ]
     operation, narrow = search.narrow or ("", None)
     if narrow is not None:
         name, rounding = str(narrow).removeprefix("torch."), torch.finfo(narrow).eps
-        notes.append(f"the model computes some of its values in {name} ({operation}): right to about {rounding:.0e}")
+        notes.append(f"the model computes some of its values in {name} ({operation}): accurate to about {rounding:.0e}")
     if search.is_straight_through:
         notes.append(HIDDEN_NOTE)
     return narrow, tuple(notes)
@@ -166,7 +169,7 @@ class LossWeights:
     def _require_none(self, name: str | None) -> None:
         if name is not None:
             must = "a loss must be a function of outputs and targets"
-            got = f"'{self.name}' also depends on parameter '{name}' of the model, which would be taken for a constant"
+            got = f"'{self.name}' also depends on parameter '{name}' of the model, which would be treated as a constant"
             remedy = (
                 "Compute that term in forward=, from the model that forward(model, inputs) is given, and return it as "
                 "one more output of every sample that the loss adds; l2= adds the squared norm of all parameters"
@@ -176,7 +179,10 @@ class LossWeights:
     @property
     def notes(self) -> tuple[str, ...]:
         """On weights that the loss read without a graph: constants, by detach or no_grad."""
-        return tuple(f"the loss reads values of '{name}' past autograd: constant there" for name in sorted(self._read))
+        return tuple(
+            f"the loss reads values of '{name}' outside of autograd, where it is a constant"
+            for name in sorted(self._read)
+        )
 
     def read(self, func: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Carry an operation of the loss out, and note whether it uses values of the weights."""
@@ -217,7 +223,7 @@ def check_deterministic_per_sample(forward: Callable[[Inputs], Tensor], inputs: 
     differ = not torch.equal(outputs[0], outputs[1])
     if differ or is_random:  # what is rarely random may agree twice by chance
         got = "two evaluations on the same samples disagree" if differ else "it draws random numbers"
-        remedy = "Switch off what is random in it (dropout, noise), for example with model.eval(), or pass "
+        remedy = "Disable randomness (dropout, noise), for example with model.eval(), or pass "
         remedy += "randomness='fixed' for the Hessian of one draw"
         raise NotReproducible(sentence("the model must be a function of its inputs", got, remedy))
     if not all(_agree(alone[n], outputs[0][place], outputs[0], narrowest) for n, place in enumerate((0, last))):
@@ -271,7 +277,7 @@ def coupled_samples(count: int) -> NotReproducible:
     """
     got = f"the output of a sample changes with the others in its batch, here of {count}"
     remedy = "Call model.eval() so that normalisation layers use their running statistics"
-    return NotReproducible(sentence("samples must not see each other", got, remedy))
+    return NotReproducible(sentence("the model must treat samples independently", got, remedy))
 
 
 def plain_attributes(model: nn.Module) -> dict[tuple[str, str], tuple[Any, int]]:
@@ -313,9 +319,9 @@ def require_separate_losses(loss: Loss, outputs: Tensor, targets: Tensor, togeth
 
 def _coupled_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> NotReproducible:
     shapes = f"outputs of shape {tuple(outputs.shape)} with targets of shape {tuple(targets.shape)}"
-    got = f"'{loss.name}' gives a sample another loss among others than alone"
+    got = f"'{loss.name}' gives a sample a loss in a batch that differs from its loss alone"
     remedy = f"Look for means over the batch, and for broadcasting: it was given {shapes}"
-    return NotReproducible(sentence("samples must not see each other in the loss", got, remedy))
+    return NotReproducible(sentence("the loss must treat samples independently", got, remedy))
 
 
 def _rows_agree(some: Tensor, others: Tensor, among: Tensor, narrowest: torch.dtype) -> bool:

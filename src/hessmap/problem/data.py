@@ -139,11 +139,16 @@ def num_rows(inputs: Inputs) -> int:
     found = dict[str, int | None]()
     for path, tensor in tensors_with_paths(inputs):
         found[path] = len(tensor) if tensor.ndim else None
-    must = "all tensors of the inputs must hold the same number of samples"
+    must = "all tensors of the inputs must contain the same number of samples"
     require(bool(found), must, "there is no tensor in them")
     counts = set(found.values())
     got = ", ".join(f"inputs{path} holds {'a number' if count is None else count}" for path, count in found.items())
-    require(len(counts) == 1 and None not in counts, must, got, "Close over what belongs to no sample with forward=")
+    require(
+        len(counts) == 1 and None not in counts,
+        must,
+        got,
+        "If all samples share a tensor (an edge_index), capture it: forward=lambda model, x: model(x, edge_index)",
+    )
     return int(next(iter(counts)) or 0)
 
 
@@ -192,7 +197,7 @@ def _items(inputs: Inputs) -> list[tuple[Any, Any]]:
     if isinstance(inputs, tuple | list):
         return list(enumerate(inputs))
     must = "inputs must be tensors, or dictionaries, tuples and lists of them"
-    remedy = "Pass what is no tensor inside of forward=lambda model, inputs: ..."
+    remedy = "Capture other objects in forward=lambda model, inputs: ..."
     raise InvalidInput(sentence(must, f"there is a {type(inputs).__name__} among them", remedy))
 
 
@@ -224,7 +229,9 @@ def label_name(batch: Mapping[str, Any]) -> str:
             return name
     got = f"there is a dictionary with the keys {', '.join(map(str, batch))}"
     remedy = "Put them there, or pass targets="
-    raise InvalidInput(sentence(f"a dictionary must hold its targets under one of {', '.join(_LABELS)}", got, remedy))
+    raise InvalidInput(
+        sentence(f"a dictionary must contain its targets under one of {', '.join(_LABELS)}", got, remedy)
+    )
 
 
 def batch_pair(batch: Any) -> Pair:
@@ -233,15 +240,15 @@ def batch_pair(batch: Any) -> Pair:
         inputs, targets = labelled_pair(batch)
     else:
         fits = isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], Tensor | np.ndarray)
-        must = "a loader must give (inputs, targets) pairs of tensors"
+        must = "a loader must yield (inputs, targets) pairs of tensors"
         remedy = "Give ((first, second), targets) for several inputs, or a dictionary with its labels"
         require(fits, must, f"it gave a {type(batch).__name__}", remedy)
         inputs, targets = batch[0], as_tensor(batch[1], "targets")
     inputs = with_tensors(inputs)
     first = next((tensor for _, tensor in tensors_with_paths(inputs)), torch.empty(0))
     aligned = first.ndim > 0 and targets.ndim > 0 and len(first) == len(targets)
-    must, got = "a batch must hold as many targets as inputs", f"{tuple(first.shape)} and {tuple(targets.shape)}"
-    require(aligned, must, f"one holds shapes {got}", "Set a batch_size if these are single samples")
+    must, got = "a batch must contain as many targets as inputs", f"{tuple(first.shape)} and {tuple(targets.shape)}"
+    require(aligned, must, f"one has shapes {got}", "Set a batch_size if these are single samples")
     return inputs, targets
 
 
@@ -256,7 +263,7 @@ def checked_pair(inputs: Inputs, targets: Tensor, start: int) -> Pair:
     rows = len(targets) if targets.ndim else "a number of"
     must = "inputs and targets must have the same number of samples"
     require(targets.ndim > 0 and len(targets) == count, must, f"there are {count} inputs and {rows} targets")
-    require(count > 0, "the data must hold at least one sample", "it is empty")
+    require(count > 0, "the data must contain at least one sample", "it is empty")
     for name, tensor in named:
         numbers = tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor  # of eight bits
         if tensor.is_floating_point() and not bool(torch.isfinite(numbers).all()):
@@ -279,8 +286,8 @@ def tensor_or_same(data: Any) -> Any:
 
 def as_tensor(values: Any, name: str) -> Tensor:
     has_gaps = isinstance(values, np.ma.MaskedArray) and bool(np.ma.getmaskarray(values).any())
-    must, remedy = f"{name} must have a value in every place", "Use its filled(value)"
-    require(not has_gaps, must, "some places of the masked array have none", remedy)
+    must, remedy = f"{name} must not contain masked entries", "Call .filled(value)"
+    require(not has_gaps, must, "the masked array has some", remedy)
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:

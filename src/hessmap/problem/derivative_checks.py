@@ -66,7 +66,7 @@ for products from first derivatives alone.
         if _is_refusal_of_torch(error):
             reason = str(error).strip().splitlines()[0].rstrip(".")
             remedy = _OFFER[0].upper() + _OFFER[1:]
-            raise UnsupportedNetwork(sentence(must, f"it says: {reason}", remedy)) from error
+            raise UnsupportedNetwork(sentence(must, f"torch raised: {reason}", remedy)) from error
         error.add_note("raised while the model was differentiated")
         raise
 
@@ -517,7 +517,7 @@ def _central_difference(value: Callable[[float], Tensor], step: float) -> Tensor
 
 def _untrue(whose: str, what: str) -> UnsupportedNetwork:
     got = f"torch's differ from differences of {what}"
-    remedy = f"Look for a backward that was written by hand and detaches what it depends on; {_OFFER}"
+    remedy = f"Look for a custom backward that detaches its inputs; {_OFFER}"
     return UnsupportedNetwork(sentence(f"second derivatives must be those of {whose}", got, remedy))
 
 

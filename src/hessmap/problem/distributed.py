@@ -1,7 +1,7 @@
 """A problem whose samples are split over processes: its means are those over all of them.
 
 Everything that is a mean over samples (risk, gradient, products, diagonals, Kronecker factors) is computed by each
-process on its ``local`` problem and added up by ``mean``. A distributed problem has no samples of its own, so that
+process on its ``local`` problem and added up by ``mean``. A distributed problem has no separate samples, so that
 whatever reads single samples raises instead of using those of one process.
 """
 
@@ -146,5 +146,8 @@ class _Elsewhere:
         self._count = count
 
     def __getattr__(self, name: str) -> NoReturn:
-        must, got = "this reads single samples of one process", f"the data are split over {self._count} processes"
+        must, got = (
+            "this needs single samples, each of which is on one process only",
+            f"the data are split over {self._count} processes",
+        )
         raise InvalidInput(sentence(must, got, "Use problem.local, the problem on the samples of this process"))

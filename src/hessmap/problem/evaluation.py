@@ -71,7 +71,7 @@ def tensors_among(values: Any) -> Iterator[Tensor]:
 
 
 ATTENTION_NOTE = (
-    "attention was taken by its formula, as torch's math kernel has it, because the fused kernels have no second "
+    "attention is evaluated by its formula, as in torch's math kernel, because the fused kernels have no second "
     "derivative"
 )
 
@@ -133,13 +133,13 @@ def main_output(outputs: Any) -> tuple[Tensor, str | None]:
     if isinstance(outputs, Tensor):
         return outputs, None
     if (logits := named_output(outputs, "logits")) is not None:
-        return logits, "of the model's outputs 'logits' was taken"
+        return logits, "the output 'logits' of the model is used"
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     if isinstance(outputs, tuple | list) and outputs and isinstance(outputs[0], Tensor):
-        return outputs[0], None if len(outputs) == 1 else "of the model's outputs the first was taken"
+        return outputs[0], None if len(outputs) == 1 else "the first output of the model is used"
     got = f"it returned a {type(outputs).__name__}"
-    remedy = "Say which one is meant with forward=lambda model, inputs: model(...).something"
+    remedy = "Choose one with forward=lambda model, inputs: model(...).something"
     raise InvalidInput(sentence("the model must return a tensor", got, remedy))
 
 
@@ -175,7 +175,7 @@ class FrozenModel:
         num_frozen = len(self.fixed) - self.num_left_out
         return (
             *([f"{num_frozen} frozen parameters were left out"] if num_frozen else []),
-            *([f"{self.num_left_out} trainable parameters were left out, as asked"] if self.num_left_out else []),
+            *([f"{self.num_left_out} trainable parameters were left out, as requested"] if self.num_left_out else []),
         )
 
     def outputs(self, named: dict[str, Tensor], inputs: Inputs, fast: bool = False) -> Tensor:

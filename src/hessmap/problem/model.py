@@ -62,7 +62,7 @@ def private_copy(
     refuse_what_cannot_be_copied(model, modes.may_be_random)
     notes = []
     if any(_is_compiled(module) for module in model.modules()):
-        notes.append("compiled modules were taken as they were before torch.compile")
+        notes.append("compiled modules are used without torch.compile")
     dtypes = {parameter.dtype for parameter in model.parameters()} - {dtype}
     if dtypes:
         names = ", ".join(sorted(str(other).removeprefix("torch.") for other in dtypes))
@@ -81,7 +81,7 @@ def private_copy(
         if is_out_of_memory(error) or not is_raised_in_copying(error):
             error.add_note("raised while the model was copied")
             raise
-        must = "the model must be copyable, so that the original stays as it is"
+        must = "the model must be copyable, so that the original is not changed"
         raise UnsupportedNetwork(sentence(must, f"copy.deepcopy failed with: {error}")) from error
     notes += _freeze_statistics(copied, modes.frozen_statistics)
     _prepare_parameters(copied, original)
@@ -100,15 +100,15 @@ def _freeze_statistics(model: nn.Module, frozen_statistics: bool) -> list[str]:
         elif isinstance(module, _BATCH_NORMS) and module.training:
             require(
                 module.running_mean is not None,
-                "batch-norm must have running statistics, so that it can be taken frozen",
+                "batch norm must have running statistics, so that it can be frozen",
                 f"{type(module).__name__} has none",
                 "Build it with track_running_stats=True and run the data through once, or pass batch_norm='train'",
             )
             module.eval()
-            notes.append("batch-norm was taken frozen, with its running statistics")
+            notes.append("batch norm is frozen, with its running statistics")
     for module in [module for module in model.modules() if _has_spectral_norm(module) and module.training]:
         module.eval()
-        notes.append("spectral norm was taken frozen, with its stored singular vectors")
+        notes.append("spectral norm is frozen, with its stored singular vectors")
     for module in model.modules():
         if isinstance(module, nn.Embedding | nn.EmbeddingBag):
             module.sparse = False  # another format of the same gradient, which cannot be differentiated again
@@ -205,7 +205,7 @@ def chosen_format(
         return torch.float64, ()
     own = torch.float64 if trainable[0].dtype == torch.float64 else torch.float32
     name = str(own).removeprefix("torch.")
-    return own, (f"computed in {name}, because there are {count:,} trainable parameters; dtype= says otherwise",)
+    return own, (f"computed in {name}, because there are {count:,} trainable parameters; dtype= overrides it",)
 
 
 def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.device:
@@ -218,7 +218,7 @@ def checked_device(model: nn.Module, given: torch.device | str | None) -> torch.
         if is_out_of_memory(error):
             raise
         got = f"{given!r} gave: {str(error).splitlines()[0]}"
-        raise InvalidInput(sentence("device must be one that torch has here", got)) from error
+        raise InvalidInput(sentence("device must be available to torch", got)) from error
     return device
 
 
@@ -269,7 +269,7 @@ def selected_names(
     wanted = [patterns] if isinstance(patterns, str) or not isinstance(patterns, Sequence) else list(patterns)
     require(bool(wanted), "parameters must name at least one parameter", "the list is empty")
     for pattern in wanted:
-        require(isinstance(pattern, str), "parameters are named by text", f"got a {type(pattern).__name__}")
+        require(isinstance(pattern, str), "parameters must be given by name", f"got a {type(pattern).__name__}")
         if any(_means(pattern, name) for name in names):
             continue
         frozen_matches = [name for name in frozen if _means(pattern, name)]

@@ -343,7 +343,10 @@ def read_model_loss(
             must = "the model's own loss must be a mean over its samples, or a cross-entropy or squared loss"
             got = f"on some samples it is {float(value):.6g}, and {float(alone):.6g} is the mean of theirs alone"
             raise InvalidInput(sentence(must, got, "Pass the loss to Problem as a function (outputs, targets)"))
-    note = "the model's own loss is none that is known: the risk is its mean over the samples, and has one Hessian"
+    note = (
+        "the model's own loss was not recognised: the risk is its mean over the samples, "
+        "and only the loss Hessian exists"
+    )
     return ModelLossReading(ModelLoss(), _losses, note)
 
 

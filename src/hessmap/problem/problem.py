@@ -580,7 +580,7 @@ class Problem:
         except (RuntimeError, TypeError, ValueError) as error:  # it holds float64 tensors of its own
             if not is_answerable(error, refusals=True):
                 raise
-            self.count_fallback("all products are in float64: the model or its loss has none in float32", error)
+            self.count_fallback("all products are in float64: the model or its loss does not run in float32", error)
             return None
         if not bool(torch.isfinite(losses).all()):
             return None

@@ -113,7 +113,7 @@ class StreamedSamples:
         self._loader = loader
         self.first: Pair = (torch.empty(0), torch.empty(0))  # the first samples of the first pass
         first, second = self._digest_of_pass(seed=0), self._digest_of_pass(seed=1)
-        require(first.num_samples > 0, "the data must hold at least one sample", "it is empty")
+        require(first.num_samples > 0, "the data must contain at least one sample", "it is empty")
         if not first.same_samples(second):
             raise _changed_samples_error(first, second)
         self.is_ordered = first.same_order(second)
@@ -172,7 +172,7 @@ class ObjectiveBatches:
             self.sizes = (*self.sizes, batch.size)
             if len(prints) == 1:
                 self.first: Pair = (batch, torch.zeros(1))
-        require(bool(prints), "the data must hold at least one batch", "it is empty")
+        require(bool(prints), "the data must contain at least one batch", "it is empty")
         self._prints = torch.tensor(prints, dtype=torch.float64)
         self.num_samples = len(prints)
         for _ in self.batches():  # a second pass
@@ -236,7 +236,7 @@ def objective_batches(data: Any) -> ObjectiveBatches:
         return ObjectiveBatches(DataLoader(data, batch_size=_BATCH))
     is_single = isinstance(data, Tensor | np.ndarray | Mapping | tuple) or not hasattr(data, "__iter__")
     require(data is not None, "an objective needs data", "got None", "Pass data=[batch, ..] or a loader")
-    require(not isinstance(data, str | bytes), "data must hold tensors", f"got a {type(data).__name__}")
+    require(not isinstance(data, str | bytes), "data must contain tensors", f"got a {type(data).__name__}")
     return ObjectiveBatches([data] if is_single else data)
 
 
@@ -442,7 +442,7 @@ def as_samples(
         data, targets = labelled_pair(data)
     if targets is None:
         return StreamedSamples(_batches_of(data)), ()
-    must, got = "a loader brings its own targets", "targets were passed as well"
+    must, got = "a loader provides its own targets", "targets were passed as well"
     require(not isinstance(data, Dataset | DataLoader), must, got)
     inputs, targets = checked_pair(with_tensors(data), targets, 0)
     if num_bytes(inputs, dtype) > budget:
@@ -510,10 +510,10 @@ def _refuse_drop_last(loader: DataLoader[Any]) -> None:
     batches: Any = loader if loader.batch_size is not None else loader.batch_sampler
     if not getattr(batches, "drop_last", False):
         return
-    must, remedy = "the loader must give every sample", "Build the loader with drop_last=False"
+    must, remedy = "the loader must yield every sample", "Build the loader with drop_last=False"
     sampler: Any = getattr(batches, "sampler", None)
     known = hasattr(sampler, "__len__") and not isinstance(loader.dataset, IterableDataset)
-    require(known, must, "drop_last=True may lose some, and their number is not known", remedy)
+    require(known, must, "drop_last=True may drop some, and their number is not known", remedy)
     count, size = len(sampler), batches.batch_size
-    got = f"drop_last=True loses {count % size} of {count} in batches of {size}"
+    got = f"drop_last=True drops {count % size} of {count} in batches of {size}"
     require(count % size == 0, must, got, remedy)

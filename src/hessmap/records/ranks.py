@@ -38,7 +38,7 @@ class RankValue(Record):
     def __post_init__(self) -> None:
         is_complete = self.conjectured is not None and self.num_cases is not None
         is_conjecture = self.kind == "conjecture"
-        must = "a conjecture, and nothing else, says what it claims and on how many cases it was tried"
+        must = "conjectured and num_cases must be given for conjectures, and only for them"
         got = f"kind is {self.kind!r}, conjectured {self.conjectured!r}, num_cases {self.num_cases!r}"
         require(is_complete if is_conjecture else self.conjectured is None and self.num_cases is None, must, got)
 

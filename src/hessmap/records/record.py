@@ -171,9 +171,9 @@ class Record:
             raise
         except Exception as error:  # of the fields' own checks, which expect the values of a record
             got = f"{type(error).__name__}: {error}"
-            raise InvalidInput(sentence(f"the JSON must hold the fields of a {name}", got)) from error
+            raise InvalidInput(sentence(f"the JSON must contain the fields of a {name}", got)) from error
         if not isinstance(record, cls):
-            raise InvalidInput(sentence(f"the JSON must hold a {cls.__name__}", f"it holds a {name}"))
+            raise InvalidInput(sentence(f"the JSON must contain a {cls.__name__}", f"it contains a {name}"))
         return record
 
     @classmethod

@@ -78,7 +78,7 @@ def plain(name: str, value: Any, expand: Expand) -> Any:
         return {"fraction": str(value)}
     if hasattr(value, "__array__"):
         return _plain_array(name, np.asarray(value))
-    must = "a record must hold numbers, strings, arrays, Records and containers of them"
+    must = "a record must contain numbers, strings, arrays, Records and containers of them"
     raise InvalidInput(sentence(must, f"{name} is a {type(value).__name__}"))
 
 
@@ -86,7 +86,7 @@ def _plain_array(name: str, array: np.ndarray[Any, Any]) -> Any:
     if array.ndim == 0:
         return plain(name, array.item(), lambda _: None)
     if array.dtype.kind not in "biuf":
-        raise InvalidInput(sentence("an array of a record must hold real numbers", f"{name} holds {array.dtype}"))
+        raise InvalidInput(sentence("arrays of a record must be real", f"{name} has dtype {array.dtype}"))
     items: list[Any] = array.ravel().tolist()
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         items = [item if math.isfinite(item) else str(item) for item in items]
@@ -116,7 +116,7 @@ def restored_value(value: Any, build: Callable[[dict[str, Any]], Any] | None = N
         return _restored_fraction(value["fraction"])
     if value.keys() == {"array", "shape", "dtype"}:
         if value["dtype"] not in _DTYPES:
-            must = "an array of a record must hold real numbers"
+            must = "an array of a record must contain real numbers"
             raise InvalidInput(sentence(must, f"its number format is {value['dtype']!r}"))
         return np.array(value["array"], dtype=value["dtype"]).reshape(value["shape"])
     fields = {name: restored_value(item, build) for name, item in value.items()}

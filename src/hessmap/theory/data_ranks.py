@@ -50,7 +50,7 @@ def checked_widths(widths: Iterable[int]) -> Widths:
         checked = Widths(map(operator.index, widths))
     except TypeError:
         raise InvalidInput(sentence(must, f"got {short_text(widths)}")) from None
-    require(len(checked) >= 2, "widths must hold an input and an output", f"got {checked}")
+    require(len(checked) >= 2, "widths must contain an input and an output", f"got {checked}")
     if min(checked) < 1:
         position = next(index for index, width in enumerate(checked) if width < 1)
         raise InvalidInput(sentence(must, f"widths[{position}] is {checked[position]}"))

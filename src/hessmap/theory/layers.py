@@ -1,11 +1,13 @@
-"""Closed forms of the output factor E[M] from weights alone, or from weights and activities.
+"""Formulas for the Hessian of one layer: output factors from weights, overlap of models, full Hessian, wide limits.
 
-S = W^(L) .. W^(p+1) maps what leaves layer p to the logits if every unit behind it were active; S_q weights every unit
-by the fraction q of samples on which it is. Row i of S belongs to logit i.
+Closed forms of the output factor E[M] from weights alone, or from weights and activities.
 
-How the top eigenspaces of a layer overlap between two models, from their Kronecker factors alone.
+S = W^(L) .. W^(p+1) maps the outputs of layer p to the logits if every unit after it were active; S_q weights every
+unit by the fraction q of samples on which it is. Row i of S belongs to logit i.
 
-Top eigenvectors of the full Hessian of a fully connected network, from its output factor and mean inputs.
+The overlap of the top eigenspaces of a layer in two models follows from their Kronecker factors.
+
+The top eigenvectors of the full Hessian follow from its output factor and the mean inputs of the layers.
 
 A wide two-layer ReLU network at initialisation on rectified Gaussian inputs: Theorems 4.1 and 4.2 of Wu et al. 2022.
 
@@ -17,8 +19,7 @@ M and the layer Hessian keep c - 1 large eigenvalues, and the space of M is that
 
 The closed form printed for M* does not: it takes every unit to be active half of the time (Lemma B.1: the sums of the
 rows of W1 would vanish like 1/sqrt(n); they are N(0, 1) for every n). Given W1, unit i is active with probability q_i.
-
-Formulas for the Hessian of one layer: output factors from weights, wide limits, overlap of models."""
+"""
 
 from __future__ import annotations
 
@@ -281,7 +282,7 @@ def predicted_overlap(first: FactorSpectra, second: FactorSpectra, count: int) -
 
 def _leading(spectra: FactorSpectra, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     values = np.outer(spectra.output_values, spectra.input_values)
-    require(1 <= count <= values.size, f"count must lie between 1 and {values.size}", f"got {count}")
+    require(1 <= count <= values.size, f"count must be between 1 and {values.size}", f"got {count}")
     order = np.argsort(-values.ravel(), kind="stable")[:count]
     return order // values.shape[1], order % values.shape[1]
 
@@ -372,7 +373,7 @@ def _checked_factors(
     fits = factor.shape == (sum(num_outputs),) * 2 and len(mean_inputs) == len(num_outputs)
     must = "the output factor must be square over the outputs of all layers, with one mean input per layer"
     require(fits, must, f"got {factor.shape} for {tuple(num_outputs)} and {len(mean_inputs)} means")
-    require(1 <= count <= len(factor), f"count must lie between 1 and {len(factor)}", f"got {count}")
+    require(1 <= count <= len(factor), f"count must be between 1 and {len(factor)}", f"got {count}")
     return factor, [np.asarray(mean, dtype=np.float64) for mean in mean_inputs]
 
 

@@ -1,10 +1,12 @@
-"""The learning coefficient of a deep linear network, over all weights whose product is the truth.
+"""Learning coefficients of deep linear networks, over all optimal weights or at given ones.
 
-Let K(w) = |W_L .. W_1 - W*|^2 with widths H_0, .., H_L and a truth W* of rank r. The volume of {K < e} shrinks like
+Over all weights whose product is the true map:
+
+Let K(w) = |W_L .. W_1 - W*|^2 with widths H_0, .., H_L and a true map W* of rank r. The volume of {K < e} shrinks like
 e^lambda (-log e)^(m-1): lambda is the learning coefficient (real log canonical threshold), m its multiplicity. Inputs
 of full rank and any loss that is comparable to the squared one change K by bounded factors only, and neither number.
 
-The set of optima of a linear network near given weights: the codimension of its largest component.
+The codimension of the set of optima near given weights:
 
 The optima {W_L .. W_1 = W*} are a union of strata, one for each chain of ranks s_k = rk(W_k .. W_1), from s_0 = H_0
 down to s_L = r. Each is irreducible, of codimension r (H_0 + H_L - r) + sum_k (s_{k-1} - s_k)(H_k - s_k), and at its
@@ -15,7 +17,7 @@ In the steps x_k = s_{k-1} - s_k >= 0 that is a bound H_k - rho[j][k] on the sum
 the codimension is a constant and sum_k H_k x_k + x_k^2 / 2. By Frobenius' inequality the bounds are submodular on
 intervals that meet, so the steps are the bases of a polymatroid, and the greedy algorithm finds the cheapest.
 
-The learning coefficient at given weights of a linear network, from the ranks of the products of these weights.
+The learning coefficient at given weights, from the ranks of their products:
 
 lambda(w) is the exponent of the volume of {K < e} in a small neighbourhood of weights w with K(w) = 0. ``table`` is rho
 of ``fully_connected.products``: rho[j][i] = rank of W_j .. W_{i+1} on the data. With rk H_o that of
@@ -24,10 +26,7 @@ of ``fully_connected.products``: rho[j][i] = rank of W_j .. W_{i+1} on the data.
     max(rk H_o / 2, lambda) <= lambda(w) <= c(w) / 2,
 
 and rk H_o / 2 is lambda(w) exactly where the optima near w are a manifold of codimension rk H_o.
-
-One question: the learning coefficient of a network, over all optima or at given weights.
-
-Learning coefficients: how fast the volume of near-optimal weights shrinks, for linear networks."""
+"""
 
 from __future__ import annotations
 
@@ -121,7 +120,7 @@ def _checked_dims(widths: Iterable[int]) -> list[int]:
         dims = list(map(operator.index, widths))
     except TypeError:
         raise InvalidInput(sentence(must, f"got {widths!r}")) from None
-    require(len(dims) >= 2, "widths must hold an input and an output", f"got {tuple(dims)}")
+    require(len(dims) >= 2, "widths must contain an input and an output", f"got {tuple(dims)}")
     require(min(dims) >= 0, must, f"the narrowest is {min(dims)}")
     return dims
 
@@ -315,7 +314,7 @@ _REACHED = "half the codimension of the largest component of the optima, which a
 _TWO_LAYERS = f"two layers, {_PAGE}"
 _SMOOTH = "half the rank of the outer-product Hessian, where the optima are smooth of that codimension (Morse-Bott)"
 _CONJECTURE = "half the codimension of the largest component of the optima through these weights (an upper bound)"
-_ESTIMATE = "Use learning_coefficient_estimate, which takes every model"
+_ESTIMATE = "Use learning_coefficient_estimate, which works for any model"
 
 
 @dataclass(frozen=True)
@@ -384,7 +383,9 @@ def learning_coefficient(
         return _at_weights(network, seen, product_ranks, rank)
     if rank is None:
         remedy = f"Give rank=0..{min(seen.widths)}, or product_ranks of given weights"
-        raise InvalidInput(sentence("a learning coefficient is that of a truth", "its rank is missing", remedy))
+        raise InvalidInput(
+            sentence("a learning coefficient depends on the rank of the true map", "rank is missing", remedy)
+        )
     found = linear_learning_coefficient(seen.widths, rank)
     value, narrowest = found.value + Fraction(seen.num_free_outputs, 2), min(seen.widths)
     generic_rank = narrowest * (seen.widths[0] + seen.widths[-1] - narrowest) + seen.num_free_outputs

@@ -147,7 +147,7 @@ def error_per_divergence(observed: float, divergence: float) -> float:
         1.0
     """
     q = probability("observed", observed)
-    require(0 < q < 1, "observed must lie strictly between 0 and 1", f"got {observed}")
+    require(0 < q < 1, "observed must be strictly between 0 and 1", f"got {observed}")
     require(0 < divergence < inf, "divergence must be positive and finite", f"got {divergence}")
     low = sqrt(8 * divergence)  # of the difference of log-odds: kl(q || p) is at most an eighth of its square
     high = low
@@ -200,7 +200,7 @@ def probability(name: str, value: float) -> float:
     """The value as a number in [0, 1]; ``name`` is what it is called if it is none."""
     number = float(value)
     if not 0 <= number <= 1:
-        raise InvalidInput(sentence(f"{name} must lie in [0, 1]", f"got {value}"))
+        raise InvalidInput(sentence(f"{name} must be in [0, 1]", f"got {value}"))
     return number
 
 
@@ -272,7 +272,7 @@ class PriorGrid:
         return cost * (1 + 8 * EPS)
 
     def _check(self, index: int) -> None:
-        require(index >= 1, "a point of the grid has an index of at least 1", f"got {index}")
+        require(index >= 1, "the index of a grid point must be at least 1", f"got {index}")
         last = self.num_points
         require(last is None or index <= last, f"the grid has {last} points", f"got index {index}")
 
@@ -310,7 +310,7 @@ def complexity(kl: float, num_samples: int, grid_index: int, delta: float) -> fl
     """
     require(isfinite(kl) and kl >= 0, "kl must be finite and not negative", f"got {kl}")
     require(num_samples >= 2, "a PAC-Bayes bound needs at least two samples", f"got {num_samples}")
-    require(grid_index >= 1, "a point of the grid has an index of at least 1", f"got {grid_index}")
+    require(grid_index >= 1, "the index of a grid point must be at least 1", f"got {grid_index}")
     check_delta(delta)
     sum_of_terms = kl + 2 * log(grid_index) + log(pi**2 * num_samples / (6 * delta))
     return sum_of_terms / (num_samples - 1) * (1 + 8 * EPS)
@@ -390,7 +390,7 @@ def confidence_of(*deltas: float) -> float:
 
 def check_delta(delta: float) -> None:
     """Raise unless it is a probability strictly between 0 and 1."""
-    require(0 < checked_number("delta", delta) < 1, "delta must lie strictly between 0 and 1", f"got {delta}")
+    require(0 < checked_number("delta", delta) < 1, "delta must be strictly between 0 and 1", f"got {delta}")
 
 
 def _observed_rate(num_errors: int, num_draws: int, delta: float, samples_per_draw: int) -> float:
@@ -398,7 +398,7 @@ def _observed_rate(num_errors: int, num_draws: int, delta: float, samples_per_dr
     require(num_draws >= 1, "num_draws must be at least 1", f"got {num_draws}")
     require(samples_per_draw >= 1, "samples_per_draw must be at least 1", f"got {samples_per_draw}")
     count = num_draws * samples_per_draw
-    require(0 <= num_errors <= count, "num_errors must lie between 0 and the number of answers", f"got {num_errors}")
+    require(0 <= num_errors <= count, "num_errors must be between 0 and the number of answers", f"got {num_errors}")
     check_delta(delta)
     rate = num_errors / count
     return nextafter(rate, inf) if Fraction(rate) < Fraction(num_errors, count) else rate
@@ -449,7 +449,7 @@ def held_out_bound(num_errors: int, num_samples: int, delta: float) -> float:
     """
     require(num_samples >= 1, "num_samples must be at least 1", f"got {num_samples}")
     is_count = 0 <= num_errors <= num_samples
-    require(is_count, f"num_errors must lie in 0..{num_samples}", f"got {num_errors}")
+    require(is_count, f"num_errors must be in 0..{num_samples}", f"got {num_errors}")
     check_delta(delta)
     if num_errors == num_samples:
         return 1.0
@@ -514,7 +514,7 @@ def wagered_bound(counts: Sequence[int], delta: float) -> float:
         >>> wagered_bound([1, 0], 0.25), round(wagered_bound([1000, 0], 0.01), 4)
         (1.0, 0.0053)
     """
-    require(len(counts) >= 2, "counts must hold at least two entries", f"got {len(counts)}")
+    require(len(counts) >= 2, "counts must contain at least two entries", f"got {len(counts)}")
     require(min(counts) >= 0 < sum(counts), "counts must not be negative, nor all zero", f"got {list(counts)[:8]}")
     check_delta(delta)
     steps, total = len(counts) - 1, sum(counts)

@@ -1,8 +1,8 @@
-"""Ranks of networks with polynomial activations.
+"""Ranks of networks with polynomial activations, with one or two hidden layers.
 
-The theorem of Alexander and Hirschowitz: how many dimensions sums of powers of linear forms fill.
+The theorem of Alexander and Hirschowitz gives the dimension that sums of powers of linear forms fill.
 
-The rank of a two-layer network with one output and a polynomial activation, for generic weights.
+Two layers, one output, a polynomial activation and generic weights:
 
 The network is f(x) = sum_h v_h g(l_h), l_h = w_h . x, with ``inputs`` Ni, ``hidden`` Nh and g = sum_{k in S} c_k t^k,
 S the ``degrees`` with c_k != 0, n the largest. Its rank is the dimension of the span T of its derivatives g'(l_h) x_i
@@ -10,12 +10,12 @@ and g(l_h) (and g'(l_h) with a hidden bias, and 1 with an output bias): the rank
 for every input law with a density, and of the outer-product Hessian on enough generic samples.
 AH is ``secant_dimension``.
 
-Two-layer networks whose activation is not a polynomial: no parameter is superfluous except for known symmetries.
+If the activation is not a polynomial, no parameter is redundant except for known symmetries.
 
 The network is f(x) = sum_h v_h g(l_h) (+ c), l_h = w_h . x (+ b_h), with ``inputs`` Ni and ``hidden`` Nh; generic means
 v_h != 0 and l_h, l_k not proportional. Its derivatives are g(l_h), g'(l_h) x_i, and g'(l_h), 1 with biases.
 
-The rank of a network with two hidden layers of polynomial activations and one output: n0 - n1 - n2 - 1.
+Two hidden layers and one output, n0 - n1 - n2 - 1:
 
 The activation is a monomial c t^n, or a polynomial of degree n with all its terms c_1 .. c_n and no constant one. Five
 upper bounds are theorems; that the smallest is reached is a conjecture. The dimensions of such sets of functions
@@ -356,8 +356,8 @@ def independent_rank(
         raise UnsupportedNetwork(sentence(must, f"the activation is {activation!r}", remedy))
     if is_homogeneous(activation):
         if ni == 1 and not hidden_bias:
-            must = f"the rank of a {activation} network without hidden bias is one number only for two inputs or more"
-            remedy = "Use numerical_rank on a Problem: it is that of the signs of the weights"
+            must = f"the rank of a {activation} network without hidden bias is known for two inputs or more"
+            remedy = "Use numerical_rank on a Problem: with one input it depends on the signs of the weights"
             raise InvalidInput(sentence(must, "inputs is 1", remedy))
         return Rank(every - nh, "exact", "independence of neurons with different kinks; one scaling symmetry each")
     return Rank(every, "exact", "independence of neurons (for tanh: Fukumizu 1996)")

@@ -59,7 +59,9 @@ def load_checkpoint(path: Location) -> dict[str, Any]:
         got = f"{path} is not ({cause})"
         raise DataFileError(sentence("a checkpoint must be readable", got, _remedy(path))) from error
     if not isinstance(state, dict):
-        raise DataFileError(sentence("a checkpoint must hold a training", f"{path} holds a {type(state).__name__}"))
+        raise DataFileError(
+            sentence("a checkpoint must contain a training state", f"{path} contains a {type(state).__name__}")
+        )
     return state
 
 
@@ -92,8 +94,8 @@ def content_of(path: Location, what: str) -> Iterator[None]:
         ...     {}["epoch"]
         Traceback (most recent call last):
             ...
-        hessmap.errors.DataFileError: the file must hold a training; run.pt does not (KeyError: 'epoch'). \
-Use another path to start again.
+        hessmap.errors.DataFileError: the file must contain a training; run.pt does not (KeyError: 'epoch'). \
+Use another path to restart.
     """
     try:
         yield
@@ -103,7 +105,7 @@ Use another path to start again.
         raise
     except Exception as error:  # keys that are missing, values of another type or shape
         got = f"{path} does not ({type(error).__name__}: {(str(error).splitlines() or [''])[0]})"
-        raise DataFileError(sentence(f"the file must hold {what}", got, "Use another path to start again")) from error
+        raise DataFileError(sentence(f"the file must contain {what}", got, "Use another path to restart")) from error
 
 
 def check_same_settings(path: Location, found: Any, wanted: dict[str, Any]) -> None:
@@ -122,7 +124,7 @@ def check_same_settings(path: Location, found: Any, wanted: dict[str, Any]) -> N
         if found.get(name) != value:
             raise InvalidInput(
                 sentence(
-                    f"a training goes on only with the settings of its checkpoint {path}",
+                    f"a training can be resumed only with the settings of its checkpoint {path}",
                     f"{name} was {found.get(name)!r} and is {value!r}",
                     "Use these settings, or another path for a new training",
                 )

@@ -227,7 +227,7 @@ def objective(
     require(bool(parameters), "training needs a model with parameters to train", "it has none")
     require(
         0 < len(inputs) == len(targets),
-        "inputs and targets must hold the same number of samples, at least one",
+        "inputs and targets must contain the same number of samples, at least one",
         f"there are {len(inputs)} inputs and {len(targets)} targets",
     )
     require(weight_decay >= 0, "weight_decay must not be negative", f"got {weight_decay}")

@@ -34,14 +34,14 @@ async function show() {
     const module = await SCREENS[screen]();
     if (!signal.aborted) await module.show(root, { rest, query: new URLSearchParams(location.search), signal });
   } catch (error) {
-    if (error.name !== "AbortError" && !signal.aborted) fill(root, problem(error));
+    if (error.name !== "AbortError" && !signal.aborted) fill(root, rest.length ? [problem(error), h("p", {}, h("a", { href: `/${screen}` }, `Back to ${screen}`))] : problem(error));
   }
   if (!signal.aborted) root.removeAttribute("aria-busy");
 }
 
 function nowhere() {
   const links = Object.keys(SCREENS).map(name => h("li", {}, h("a", { href: `/${name}` }, name[0].toUpperCase() + name.slice(1))));
-  return [h("h1", {}, "There is no page here"), h("p", {}, h("code", {}, location.pathname), " is not an address of the explorer. Its pages:"), h("ul", {}, links)];
+  return [h("h1", {}, "Page not found"), h("p", {}, h("code", {}, location.pathname), " is not an address of the explorer. Its pages:"), h("ul", {}, links)];
 }
 
 export function go(address) {

@@ -32,5 +32,5 @@ function overlapSection(before, after, signal) {
   const place = h("div", { "aria-live": "polite" });
   const drawn = ({ overlap }) => figureCard(overlap, { height: 18 });
   const button = h("button", { type: "button", onclick: () => watched(place, button, "directions", { name: before, against: after }, drawn, signal) }, "Find the overlap of their eigenspaces");
-  return [h("h2", {}, "Eigenspaces"), h("p", { class: "note" }, "Are both networks sharpest in the same directions? Maps keep no eigenvectors: both networks are made again from the options of their maps."), button, place];
+  return [h("h2", {}, "Eigenspaces"), h("p", { class: "note" }, "Do both networks have the same sharpest directions? Maps store no eigenvectors: both networks are rebuilt from the options of their maps."), button, place];
 }

@@ -8,7 +8,7 @@ export async function show(root, { query, signal }) {
   const [kept, about] = await Promise.all([get("/api/functions", signal), get("/api/about", signal)]);
   const subject = about.model ? `${about.model} on ${about.data}` : "a small network on digits";
   fill(root, h("h1", {}, "Function and certificate"), h("p", { class: "soft lead" }, `Of ${subject}: how many dimensions its function has, its loss along a plane, and a bound on its errors on unseen data.`), kept.refused.map(message => problem({ message })),
-    await section("Function, layer by layer", "function", kept.function, query.get("function"), "Look at the function", { samples: 300 }, functionView, signal),
+    await section("Function, layer by layer", "function", kept.function, query.get("function"), "Analyse the function", { samples: 300 }, functionView, signal),
     await section("Loss along the sharpest directions", "plane", kept.plane, query.get("plane"), "Evaluate the loss", {}, planeView, signal),
     await section("Certificate", "certificate", kept.certificate, query.get("certificate"), "Fit a certificate", { iterations: 1500 }, certificateView, signal));
 }
@@ -29,7 +29,7 @@ async function section(title, kind, kept, wanted, label, body, view, signal) {
   }
   select.hidden = !kept.length;
   if (kept.length) await open(kept.some(one => one.name === wanted) ? wanted : kept[0].name);
-  else fill(place, empty("Nothing computed yet", `Press "${label}". It runs in its own process, and the result is kept.`));
+  else fill(place, empty("Nothing computed yet", `Press "${label}". It runs in its own process, and the result is stored.`));
   return h("section", { id: kind }, h("div", { class: "row" }, h("h2", {}, title), h("div", { class: "row" }, select, button)), told, place);
 }
 

@@ -5,7 +5,7 @@ import { command, fill, h, number } from "./dom.js";
 export const isOn = job => job.status === "running" || job.status === "waiting";
 
 function stepText(job) {
-  if (!isOn(job)) return job.error || (job.status === "done" ? `Took ${job.seconds} s.` : `Ended after ${job.seconds} s; what was done is kept.`);
+  if (!isOn(job)) return job.error || (job.status === "done" ? `Took ${job.seconds} s.` : `Ended after ${job.seconds} s; finished work is kept.`);
   const { step, done, total, note } = job.progress;
   const counted = total ? `, ${number(done || 0)} of ${number(total)}` : "";
   return `${step || (job.status === "waiting" ? "Waits for another job" : "Starting")}${counted}${note ? `, ${note}` : ""} (${Math.round(job.seconds)} s)`;

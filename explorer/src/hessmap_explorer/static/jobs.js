@@ -5,7 +5,7 @@ import { jobCard } from "./job.js";
 
 export async function show(root, { signal }) {
   const list = h("div", { "aria-live": "polite" }), cards = new Map();
-  fill(root, h("h1", {}, "Jobs"), h("p", { class: "soft lead" }, "Each is a hessmap command in a process of its own. Stop interrupts it as Ctrl-C does: what is done is kept."), list);
+  fill(root, h("h1", {}, "Jobs"), h("p", { class: "soft lead" }, "Each is a hessmap command in its own process. Stop sends Ctrl-C: finished work is kept."), list);
   for (;;) {
     const { jobs } = await get("/api/jobs", signal);
     if (!jobs.length) fill(list, empty("No job yet", "Maps, studies, checks and certificates appear here once you start them, for example on the page Maps."));

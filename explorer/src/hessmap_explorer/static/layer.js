@@ -32,8 +32,8 @@ function directionsSection(map, layer, signal) {
     const shown = h("div", {}, picture(0));
     const chosen = h("label", { class: "field" }, h("span", {}, "Eigenvector"), h("select", { onchange: event => fill(shown, picture(Number(event.target.value))) }, found.eigenvalues.map((value, number) => h("option", { value: number }, `${number + 1}: eigenvalue ${short(value)}`))));
     const factors = found.factors ? figureCard(found.factors, { height: 18 }) : h("p", { class: "note" }, found.factors_gap);
-    return [found.converged ? null : h("p", { class: "note" }, "Not converged: the residuals are larger than asked for."), chosen, h("div", { class: "two" }, shown, factors)];
+    return [found.converged ? null : h("p", { class: "note" }, "Not converged: the residuals are above the tolerance."), chosen, h("div", { class: "two" }, shown, factors)];
   }
   const button = h("button", { type: "button", onclick: () => watched(place, button, "directions", { name: map.name, layer: layer.name }, drawn, signal) }, "Find its eigenvectors");
-  return h("section", {}, h("h3", {}, "Its sharpest directions"), h("p", { class: "note" }, "A map keeps no eigenvectors: the network is made again from the options of the map, and measured."), button, place);
+  return h("section", {}, h("h3", {}, "Its sharpest directions"), h("p", { class: "note" }, "A map stores no eigenvectors: the network is rebuilt from the options of the map and measured again."), button, place);
 }

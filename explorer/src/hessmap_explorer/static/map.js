@@ -47,7 +47,7 @@ function spectrumSection(map, network, query, signal) {
   card.drawn.then(line.attach, () => {});
   if (start === network.tolerance) fill(ranks, network.ranks.map(rankCard)); else update(start);
   return h("section", { class: "spectrum", "data-network": network.number }, h("h2", {}, network.number ? `Spectrum of the ${network.name}` : "Spectrum"),
-    h("p", { class: "note" }, "Drag the dashed line, or move it with the arrow keys: eigenvalues below it count as zero. Drag in the figure to zoom, double-click to go back."),
+    h("p", { class: "note" }, "Drag the dashed line, or move it with the arrow keys: eigenvalues below it count as zero. Drag in the figure to zoom, double-click to reset."),
     ranks, card, network.gap ? h("p", { class: "note" }, `No prediction: ${network.gap}`) : null, network.notes.map(note => h("p", { class: "note" }, note)));
 }
 

@@ -7,7 +7,7 @@ import { figureCard } from "./figure_card.js";
 const SPAN = 2; // a curve runs to twice the value, at least to the end of the slider
 const WHAT = {
   loss: "All second derivatives of the loss; the sum of the other two.",
-  outer_product: "The Gauss-Newton part: slopes of the outputs, weighted by the loss.",
+  outer_product: "The Gauss-Newton part: gradients of the outputs, weighted by the second derivative of the loss.",
   functional: "The rest: second derivatives of the outputs, weighted by the residuals.",
 };
 

@@ -54,7 +54,7 @@ function runSection(study, data, signal, onDone) {
   const left = Math.max(0, cases - done - failed);
   const isMissing = missing.includes(chosen);
   const time = wall < 120 ? `${Math.ceil(wall)} s` : wall < 7200 ? `${Math.round(wall / 60)} min` : `${(wall / 3600).toFixed(1)} h`;
-  const text = isMissing ? `The data ${chosen} is not here; hessmap data says where it can be had.` : `${number(done)} of ${number(cases)} cases${chosen ? ` on ${chosen}` : ""} are in your store${failed ? `, ${number(failed)} failed` : ""}. All of them take about ${time}.`;
+  const text = isMissing ? `The data ${chosen} is not here; hessmap data lists where to download it.` : `${number(done)} of ${number(cases)} cases${chosen ? ` on ${chosen}` : ""} are in your store${failed ? `, ${number(failed)} failed` : ""}. All of them take about ${time}.`;
   const button = h("button", { type: "button", class: "primary", disabled: isMissing || (!left && !failed), onclick: start }, done ? "Continue the run" : "Run the study");
   function start() {
     return watched(told, button, "study", { study: study.name, ...(data ? { data } : {}), retry_failed: left === 0 && failed > 0 }, async () => { await onDone(); return null; }, signal);

@@ -62,7 +62,7 @@ class DeepLinear:
         shapes = (len(inputs), layers[0].shape[1]), (len(inputs), layers[-1].shape[0])
         require(
             len(inputs) > 0 and (inputs.shape, targets.shape) == shapes,
-            f"inputs and targets must hold {shapes[0][1]} and {shapes[1][1]} numbers per sample, one sample a row",
+            f"inputs and targets must contain {shapes[0][1]} and {shapes[1][1]} numbers per sample, one sample a row",
             f"got shapes {tuple(inputs.shape)} and {tuple(targets.shape)}",
         )
         outputs = inputs

@@ -140,7 +140,7 @@ def embedded(points: Means, *, perplexity: float = 10.0, seed: int = 0) -> Float
     most = (len(rows) - 1) / 3
     require(
         len(rows) >= 4 and 1 <= perplexity <= max(1.0, most),
-        f"perplexity must lie between 1 and a third of the points, {most:.1f}",
+        f"perplexity must be between 1 and a third of the points, {most:.1f}",
         f"got {perplexity}",
     )
     largest = float(np.abs(rows).max()) or 1.0

@@ -24,7 +24,7 @@ _BY_KIND: dict[str, Relation] = {
 
 @dataclass(frozen=True)
 class Check:
-    """What must hold between a measured and a predicted value of a record (names, or a number for the prediction).
+    """What must contain between a measured and a predicted value of a record (names, or a number for the prediction).
 
     "by_kind" follows the kind of a predicted rank: exact values must be equal, upper bounds at least the measurement,
     numerical ones close, conjectures as they claim; a plain number must be equal. "close" means within ``tolerance``

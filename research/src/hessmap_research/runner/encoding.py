@@ -19,7 +19,7 @@ def case_key(case: Mapping[str, Any]) -> str:
     """
     for name, value in case.items():
         if not _is_case_value(value):
-            must = "a case must hold finite numbers, strings, booleans, None and tuples of them"
+            must = "a case must contain finite numbers, strings, booleans, None and tuples of them"
             raise InvalidInput(sentence(must, f"{short_text(name)} is {short_text(value)}, a {type(value).__name__}"))
     return json.dumps(case, sort_keys=True, separators=(",", ":"), allow_nan=False)
 

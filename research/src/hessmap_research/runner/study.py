@@ -94,7 +94,7 @@ class Study:
         except HessmapError:
             raise
         except Exception as error:  # values of other types and shapes, or a mistake in the study's own lines
-            must = f"the records of study {self.name} must hold what its checks and claims read"
+            must = f"the records of study {self.name} must contain what its checks and claims read"
             got = f"{type(error).__name__}: {error}"
             remedy = f"hessmap study run {self.name} --again recomputes them"
             raise DataFileError(sentence(must, got, remedy)) from error

@@ -58,7 +58,7 @@ def test_linear_targets_have_the_true_rank_and_a_constant_takes_the_last_coordin
     data = low_rank_data(3, target="linear", constant=2.0)
     assert int(torch.linalg.matrix_rank(data.targets)) == 3
     assert (data.inputs[:, -1] == 2.0).all()
-    with pytest.raises(HessmapError, match="true_rank must lie between"):
+    with pytest.raises(HessmapError, match="true_rank must be between"):
         low_rank_data(15)
     with pytest.raises(HessmapError, match="law"):
         low_rank_data(2, law="cauchy")  # type: ignore[arg-type]

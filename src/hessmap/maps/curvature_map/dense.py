@@ -56,7 +56,7 @@ def measured_data_ranks(problem: Problem) -> DataRankMeasurement:
     """
     kind = problem.inputs.dtype if isinstance(problem.inputs, torch.Tensor) else type(problem.inputs).__name__
     is_real = isinstance(kind, torch.dtype) and kind.is_floating_point
-    require(is_real, "the rank formulas are about inputs that are one tensor of floating-point numbers", f"got {kind}")
+    require(is_real, "the rank formulas require inputs in one tensor of floating-point numbers", f"got {kind}")
     weights = problem.weights * problem.loss.target_weights(problem.targets)
     inputs = problem.inputs.flatten(1)
     centred = inputs - weights @ inputs / weights.sum()
@@ -251,12 +251,12 @@ def beyond_formulas(problem: Problem) -> str:
     """Why the rank formulas do not speak of a problem, whatever its network is; empty where they may."""
     fixed = [name for name, _ in problem.model.named_parameters() if name not in problem.layout.names]
     if fixed:
-        return f"the formulas are about all weights, and {fixed[0]} is frozen or left out"
+        return f"the formulas require all weights, but {fixed[0]} is frozen or left out"
     if problem.l2:
-        return f"the formulas are about the risk without a penalty, and l2 is {problem.l2:g}"
+        return f"the formulas assume no penalty, but l2 is {problem.l2:g}"
     if problem.num_outputs != problem.output_dim and not isinstance(problem.model, AttentionModule):
-        return f"the formulas are about one vector of outputs a sample, and there are {problem.output_shape}"
-    return "" if problem.user_forward is None else "the formulas are about a model that is called with its inputs alone"
+        return f"the formulas assume one vector of outputs per sample, but there are {problem.output_shape}"
+    return "" if problem.user_forward is None else "the formulas assume a model that is called with its inputs alone"
 
 
 def description(model: nn.Module) -> str:

@@ -228,7 +228,7 @@ class Stages:
                 lambda: density_estimate(self.fast, num_probes=num_probes, num_steps=num_steps, seed=self.seed)
             )
             if found is None:
-                self.notes.append(f"the density has two steps alone: {reason}")
+                self.notes.append(f"the density has only two steps: {reason}")
                 found = density_estimate(self.hessian, num_probes=2, num_steps=2, memory_budget=0, seed=self.seed)
             stage.products = found.num_products
         return found
@@ -468,7 +468,7 @@ def _record(
         layers=layers,
         effective_dimension=None,
         data_ranks=None,
-        prediction_gap="no Hessian was formed whose rank could be compared with one",
+        prediction_gap="no dense Hessian was formed, so there is no rank to compare with",
         notes=(*problem.notes, *stages.notes),
         factors_gap=factors_gap,
         whole=whole,

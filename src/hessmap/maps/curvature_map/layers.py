@@ -339,10 +339,10 @@ def measured_factors(
     """
     names, gap = problem.agreed(optional_part(lambda: _names_of_layers(problem.local)))
     found: dict[str, FactorCurvature] = {}
-    gap = gap or "no layer is linear or a convolution whose weight acts once"
+    gap = gap or "there is no linear layer or convolution whose weight is used once"
     for name in names or ():
         if not has_time():
-            return found, "the time was used up"
+            return found, "the time limit was reached"
         try:
             block = None if loss is None else _block(problem, name, loss)
             if block is None or bool(block.abs().max() > 0):  # a dead layer has no directions to compare

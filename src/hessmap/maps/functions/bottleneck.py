@@ -156,7 +156,7 @@ def bottleneck_view(
         >>> [layer.centred_rank for layer in view.layers], view.bottlenecks
         ([1, 1], ('0',))
     """
-    require(0 < relative_tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {relative_tolerance}")
+    require(0 < relative_tolerance < 1, "relative_tolerance must be between 0 and 1", f"got {relative_tolerance}")
     function = NetworkFunction(model, inputs)
     found = representations(function)
     measured = [_layer(item, relative_tolerance, is_last=place == len(found) - 1) for place, item in enumerate(found)]

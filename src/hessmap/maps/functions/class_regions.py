@@ -52,7 +52,7 @@ def class_regions(model: nn.Module, box: Box, *, grid_size: int = 151, largest_g
         function = NetworkFunction(model, corners)
     except InvalidInput as error:
         must = "a planar view needs a model that takes two inputs"
-        raise InvalidInput(sentence(must, f"on points of the plane it said: {error}".rstrip("."))) from error
+        raise InvalidInput(sentence(must, f"on points of the plane it raised: {error}".rstrip("."))) from error
     require(function.output_dim >= 2, "a classifier must have at least two outputs", f"it has {function.output_dim}")
     sizes, counts = [], []
     before: Floats | None = None

@@ -78,7 +78,7 @@ def function_rank(
     values, method = _singular_values(function) if is_complete else _top_singular_values(function, count, seed)
     default = max(RELATIVE_TOLERANCE if is_complete else 10 * GRAM_ERROR, large * EPS)
     tolerance = default if relative_tolerance is None else float(relative_tolerance)
-    require(0 < tolerance < 1, "relative_tolerance must lie between 0 and 1", f"got {tolerance}")
+    require(0 < tolerance < 1, "relative_tolerance must be between 0 and 1", f"got {tolerance}")
     ranks, gaps = _ranks_and_gaps(values, tolerance)
     certificate = _certificate(function, seed) if certify else None
     found = FunctionRank(

@@ -62,7 +62,7 @@ def representation_cost(
         >>> cost.squared_norm, round(cost.bound("linear").squared_norm, 9)
         (4.0, 4.0)
     """
-    must = "relative_tolerance must lie between 0 and 1"
+    must = "relative_tolerance must be between 0 and 1"
     require(0 < relative_tolerance < 1, must, f"got {relative_tolerance}")
     function = NetworkFunction(model, inputs)
     layers = affine_layers(function.model)

@@ -97,8 +97,8 @@ class TrackSettings:
         require(self.count >= 1, "count must be at least 1", f"got {self.count}")
         require(self.max_products >= 1, "max_products must be at least 1", f"got {self.max_products}")
         require(self.max_probes >= 2, "max_probes must be at least 2", f"got {self.max_probes}")
-        require(0 < self.trace_error < 1, "trace_error must lie between 0 and 1", f"got {self.trace_error}")
-        require(1e-15 <= self.tolerance < 1, "tolerance must lie between 1e-15 and 1", f"got {self.tolerance}")
+        require(0 < self.trace_error < 1, "trace_error must be between 0 and 1", f"got {self.trace_error}")
+        require(1e-15 <= self.tolerance < 1, "tolerance must be between 1e-15 and 1", f"got {self.tolerance}")
 
     def as_dict(self) -> dict[str, Any]:
         """All but the part, which a track names beside them."""
@@ -287,9 +287,9 @@ def store_path(store: str | os.PathLike[str] | None) -> Path:
 def track_name(name: str | None, store: Path, resume: bool, replaced: bool) -> str:
     """The given name, which must be free unless it is gone on with or replaced, or the time; asked before any work."""
     if name is not None:
-        must = "a name of a track must be made of letters, digits, '.', '-' and '_'"
+        must = "a track name must consist of letters, digits, '.', '-' and '_'"
         require(re.fullmatch(r"[\w.-]+", name) is not None, must, f"got {name!r}")
-    require(not (resume or replaced) or name is not None, "a track is gone on with or replaced by its name", "got none")
+    require(not (resume or replaced) or name is not None, "resume and replace need the name of a track", "got none")
     require(not (resume and replaced), "resume and replace exclude each other", "both are set")
     with Store(store, create=True) as opened:
         if name is None:
@@ -306,8 +306,10 @@ def _require_same(found: CurvatureTrack, made: CurvatureTrack) -> None:
         if field == "settings":
             before, now = encode(before), encode(now)
         if before != now:
-            must = f"a track goes on only with what it was begun with, and {made.name!r} is of another {field}"
-            remedy = "Choose another name, or say replace=True to forget the stored one"
+            must = (
+                f"a track can be resumed only with the settings it began with, and {made.name!r} is of another {field}"
+            )
+            remedy = "Choose another name, or pass replace=True to replace the stored one"
             raise InvalidInput(sentence(must, f"it was {before} and is {now}", remedy))
 
 
@@ -338,9 +340,9 @@ class Subject:
         got = f"got {type(self.model).__name__}"
         require(isinstance(self.model, nn.Module), "model must be a torch.nn.Module", got)
         is_shared = isinstance(self.data, DataLoader) and self.data.persistent_workers
-        must = "a loader that is read in the middle of a training must not keep its workers"
+        must = "a loader that is read in the middle of a training must not keep its worker processes"
         got = "this one has persistent_workers=True, and reading it again would restart the training's own pass"
-        require(not is_shared, must, got, "Give the tracker a loader of its own")
+        require(not is_shared, must, got, "Pass a separate loader to the tracker")
 
     def problem(self) -> Problem:
         """The problem at the present weights, in evaluation mode: dropout off, batch-norm by its running statistics.
@@ -365,7 +367,7 @@ def data_fingerprint(problem: Problem) -> str:
 
 def require_same_data(problem: Problem, before: str) -> None:
     """Refuse points on other data: they could not be compared."""
-    now, remedy = data_fingerprint(problem), "Give the tracker data of its own that do not change"
+    now, remedy = data_fingerprint(problem), "Pass data that do not change to the tracker"
     require(now == before, "all points of a track must be measured on the same data", f"{before} are now {now}", remedy)
 
 

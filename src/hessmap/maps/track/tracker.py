@@ -95,8 +95,8 @@ class Pace:
         last_cost: float | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        must = "share must lie above 0 and at most at 1, the part of the time that measuring may take"
-        require(share is None or 0 < share <= 1, must, f"got {share}", "Give 0.1 for a tenth")
+        must = "share must be above 0 and at most 1: the part of the time that measurements may take"
+        require(share is None or 0 < share <= 1, must, f"got {share}", "Pass 0.1 for a tenth")
         self.share = share
         self.spent = spent
         self.last_cost = last_cost
@@ -403,7 +403,7 @@ class Tracker:
             self._open()
         self._resume_at(at)
         points = self._stored.points
-        must, got = "the steps of a track must grow", f"step {at} follows step {points[-1].step if points else at}"
+        must, got = "the steps of a track must increase", f"step {at} follows step {points[-1].step if points else at}"
         require(not points or at > points[-1].step, must, got)
         made = measure_and_store(
             self._stored,
@@ -454,8 +454,8 @@ class Tracker:
         if not self._is_resumed:
             return
         first = self._stored.points[0].step
-        must = "a training that goes on must have passed the first point of its track"
-        remedy = "Say replace=True to forget the stored track"
+        must = "a resumed training must be past the first point of its track"
+        remedy = "Pass replace=True to replace the stored track"
         require(step > first, must, f"step {step} was given, and the first point is at step {first}", remedy)
         self._stored.drop_from(step)
         self._is_resumed = False
@@ -571,7 +571,7 @@ def _steps(checkpoints: Iterable[Location] | Mapping[int, Location]) -> dict[int
         content = load_checkpoint(file)
         _weights(content, file)
         step = checked_count(f"the step of {file}", _step(content, file) if given is None else given, 0)
-        must, remedy = "every checkpoint must have a step of its own", "Give a mapping from steps to files"
+        must, remedy = "every checkpoint must have a step of its own", "Pass a mapping from steps to files"
         require(step not in found, must, f"{file} and {found.get(step)} are both of step {step}", remedy)
         found[step] = file
     require(bool(found), "there must be a checkpoint to measure", "the list is empty")
@@ -584,7 +584,7 @@ def _step(content: Mapping[str, Any], file: Location) -> int:
         if step is not None:
             return step
     numbers = re.findall(r"\d+", Path(file).stem)
-    must, remedy = "a checkpoint must tell its step, inside or in its name", "Give a mapping from steps to files"
+    must, remedy = "a checkpoint must contain its step, or have it in its name", "Pass a mapping from steps to files"
     require(bool(numbers), must, f"{file} does not", remedy)
     return int(numbers[-1])
 
@@ -595,8 +595,8 @@ def _weights(content: Mapping[str, Any], file: Location) -> dict[str, Tensor]:
     state = candidates[0] if candidates else content
     is_named = all(isinstance(name, str) and isinstance(value, Tensor) for name, value in state.items())
     if not state or not is_named:
-        must = "a checkpoint must hold the weights of a model by name"
-        got = f"{file} holds {', '.join(map(str, list(content)[:5]))}"
+        must = "a checkpoint must contain the weights of a model by name"
+        got = f"{file} contains {', '.join(map(str, list(content)[:5]))}"
         raise DataFileError(sentence(must, got, "Save model.state_dict()"))
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in state):
@@ -607,7 +607,7 @@ def _weights(content: Mapping[str, Any], file: Location) -> dict[str, Tensor]:
 def _load(model: nn.Module, state: dict[str, Tensor], file: Location) -> None:
     for name, value in model.state_dict().items():
         found = state.get(name, value).dtype
-        must = "a checkpoint must hold numbers of the kind of the given model's"
+        must = "a checkpoint must have the number format of the given model"
         is_same = (found.is_floating_point, found.is_complex) == (value.dtype.is_floating_point, value.dtype.is_complex)
         require(is_same, must, f"in {file}, {name} is {found} and not {value.dtype}")
     try:

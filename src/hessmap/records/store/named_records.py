@@ -307,7 +307,7 @@ def require_free_map(store: Store, name: str) -> None:
     taken = store.execute("SELECT created FROM map WHERE name = ?", (name,))
     if taken:
         got, remedy = f"{store.path} has {name!r} of {taken[0][0]}", "Choose another name, or give --replace"
-        raise InvalidInput(sentence("a map must have a name of its own", got, remedy))
+        raise InvalidInput(sentence("a map must have a unique name", got, remedy))
 
 
 def map_summaries(store: Store, name: str | None = None, refused: list[str] | None = None) -> tuple[MapSummary, ...]:
@@ -431,8 +431,8 @@ def require_free_track(store: Store, name: str) -> None:
     taken = [track for track in track_summaries(store) if track.name == name]
     if taken:
         got = f"{store.path} has {name!r} with {taken[0].num_points} points, the last at step {taken[0].last_step}"
-        remedy = "Choose another name, or say resume=True to go on with it or replace=True to forget it"
-        raise InvalidInput(sentence("a track must have a name of its own", got, remedy))
+        remedy = "Choose another name, or pass resume=True to continue it, or replace=True to replace it"
+        raise InvalidInput(sentence("a track must have a unique name", got, remedy))
 
 
 def track_summaries(store: Store, refused: list[str] | None = None) -> tuple[TrackSummary, ...]:

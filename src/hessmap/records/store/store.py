@@ -57,7 +57,7 @@ def damage_error(path: Path, detail: str) -> StoreError:
         sentence(
             "the store must be a sound SQLite file",
             f"{path} is damaged ({detail})",
-            "It was left as it is: move it away or restore a copy, then run again",
+            "It was not changed: move it away or restore a copy, then run again",
         )
     )
 

@@ -374,7 +374,7 @@ def _data_ranks(network: SelfAttention, question: RankQuestion) -> tuple[RankInp
     names = ("residual_rank", "centred_input_rank", "uncentred_residual_rank")
     given = [name for name in names if getattr(question, name) is not None]
     given += ["mean_residual_is_zero"] * question.mean_residual_is_zero
-    must = "the residuals of self-attention are generic: its Hessian is no function of sum residual input^T"
+    must = "the residuals of self-attention are generic: its Hessian is not a function of sum residual input^T"
     require(not given, must, f"{' and '.join(given)} is given", "Leave it out")
     width, notes = network.width, []
     tokens = question.num_tokens

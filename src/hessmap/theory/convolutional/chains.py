@@ -1,26 +1,27 @@
-"""A linear convolutional network as a chain of filters: a product of polynomial matrices.
+"""Linear convolutional networks as chains of filters: products of polynomial matrices in one or two variables.
 
 Read from the outputs to the inputs, a row of numbers over the positions of a layer is a row of polynomials, and a
 convolution of m_{l-1} channels to m_l filters of k taps multiplies it by an m_l x m_{l-1} matrix of polynomials with k
 coefficients. The dense layer is no exception: K filters that are as long as their input. So the network is the product
 V(x) W_L(x) .. W_1(x); a stride s of layer l puts x^s for x in all layers after it. Padding would cut the product.
 
-Degrees of polynomials of general position: integers of a given sum that are as equal as can be.
+The degrees of polynomials in general position are integers of a given sum, as equal as possible.
 
-What mixing the channels of hidden layers takes from the outer-product Hessian: padding, bias, stride, any dimension.
+Mixing the channels of hidden layers lowers the outer-product rank, with padding, bias and stride in any dimension.
 
 At a hidden layer v the weights g W_v, g b_v and W_{v+1} g^-1 compute what W_v, b_v and W_{v+1} do, for every invertible
 m_v x m_v matrix g: filters see channels through sums, and zeros of the padding stay zeros. Without padding behind it a
 bias b_v can also be moved into the next layer's. These directions change no output, and so are in the kernel of H_o.
 
-A linear network of two-dimensional convolutions as a chain of filters: polynomials in two variables.
+Two-dimensional convolutions are polynomials in two variables.
 
 Along either axis a network without padding is a chain of filters (``filter_chains``) with the same channels; what one
 position of a vertex looks at is a rectangle, with as many taps as both chains have, multiplied. Merging and gauge
 (``deep_law``) hold as they do in one dimension, so the counts of ``deep_law`` and ``deep_columns`` bound the ranks. The
 finer counts of one dimension, of degrees that are as equal as can be, have no counterpart.
 
-A chain of filters as tables over all pairs of its vertices, so that a formula takes them all at once."""
+A chain is stored as tables over all pairs of its vertices.
+"""
 
 from __future__ import annotations
 

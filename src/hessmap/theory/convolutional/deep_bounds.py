@@ -1,10 +1,8 @@
-"""What the layers before and behind a layer of a linear convolutional network tell of it twice.
+"""Upper bounds on the ranks of deep linear convolutional networks, as tied or sparse versions of dense ones.
 
 The block column of a layer of H_f has out + in forms <Omega, A' D B> and <Omega, A D B'> of a change D of its
 weights; forms that are both do not count twice. <Omega, A D B> always is (A' = A and B' = B). Notation of
 ``deep_columns``.
-
-Upper bounds for deep linear networks whose layers are tied or sparse versions of dense ones, as convolutions are.
 
 Shared by every function here: ``sizes`` are the numbers of units (m0 d0, m_1 d_1, .., m_L d_L, K), channels times
 positions, of input, hidden layers and output; ``layer_parameters`` the free parameters p_1, .., p_{L+1} of the layers
@@ -289,7 +287,7 @@ def loss_column_upper_bounds(
     """
     units = checked_widths(sizes)
     parameters = tuple(checked_count("layer_parameters", count, at_least=1) for count in layer_parameters)
-    must = "layer_parameters must hold one number per layer"
+    must = "layer_parameters must contain one number per layer"
     require(len(parameters) == len(units) - 1, must, f"got {len(parameters)} for {len(units) - 1} layers")
     rank = checked_input_rank(units[0], units[0] if input_rank is None else input_rank)
     residual = generic_residual_rank(rank, units[-1]) if residual_rank is None else residual_rank
@@ -351,6 +349,6 @@ def convolutional_sizes(
 def _checked_sizes(sizes: Iterable[int], layer_parameters: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     units = checked_widths(sizes)
     parameters = tuple(checked_count("layer_parameters", count, at_least=1) for count in layer_parameters)
-    must = "layer_parameters must hold one number per layer"
+    must = "layer_parameters must contain one number per layer"
     require(len(parameters) == len(units) - 1, must, f"got {len(parameters)} for {len(units) - 1} layers")
     return units, parameters

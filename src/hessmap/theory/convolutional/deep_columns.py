@@ -1,4 +1,4 @@
-"""Functional and loss Hessian of deep linear convolutional networks: bounds by what each layer can tell of others.
+"""Functional and loss Hessian of deep linear convolutional networks: bounds from the columns of single layers.
 
 Notation of ``filter_chains`` and ``deep_law``: vertices 0, .., n, m_v channels, t(i, j) taps, R(i, j) the
 dimension of what the layers between two vertices compute. Layer l leads from vertex a = l - 1 to b = l. A and B are
@@ -9,7 +9,7 @@ the outer-product Hessian adds A D B itself.
 All bounds are conjectures. Each has a derivation beside it, but no full proof; none was
 below the exact rank (study cnn/deep-law). They are for generic weights and Omega, at which the ranks are largest.
 
-Directions of a single layer that the loss Hessian of a linear convolutional network does not see: a theorem.
+A theorem gives directions of a single layer in the kernel of the loss Hessian.
 
 Notation of ``filter_chains``: layer l leads from vertex a = l - 1 to b = l. Cut the chain at vertices u <= a and w >=
 b. A is what leads from b to w and B what leads from u to a, matrices of polynomials; P_c are polynomials with c

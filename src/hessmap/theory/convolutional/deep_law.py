@@ -1,4 +1,4 @@
-"""The outer-product rank of deep linear convolutional networks (1D, no padding, no bias): an exact law, conjectured.
+"""The outer-product rank of deep linear convolutional networks (1D, no padding, no bias): proved, or conjectured.
 
 Singh, Hofmann & Schoelkopf (2023) bound it by the dense network of the Toeplitz matrices. A convolutional network is
 more: a product of polynomial matrices (``filter_chains``), of which two things are true.
@@ -6,7 +6,7 @@ more: a product of polynomial matrices (``filter_chains``), of which two things 
 1. Merging: what the layers between vertices i and j compute together, one filter layer of t(i, j) taps computes too.
 2. Gauge: at a hidden vertex v, W_{v+1} g^-1 and g W_v compute the same for every invertible m_v x m_v matrix g.
 
-The outer-product rank of deep linear convolutional networks where it is proved: cut at vertices of least width.
+It is proved by cutting the chain at vertices of least width.
 """
 
 from __future__ import annotations

@@ -591,7 +591,9 @@ def _residual(network: _Network, rank: int | None, uncentred: int | None, mean_i
         "uncentred_residual_rank", most if uncentred is None else uncentred, 0, most, "by its data"
     )
     adds_nothing = mean_is_zero or not has_bias or network.centred_input_rank < network.input_rank
-    must = "uncentred_residual_rank must be residual_rank, or one less where the constant is no function of the inputs"
+    must = (
+        "uncentred_residual_rank must be residual_rank, or one less where the constant is not a function of the inputs"
+    )
     require(rank - uncentred <= (not adds_nothing), must, f"they are {uncentred} and {rank}")
     is_zero = mean_is_zero or rank == 0
     return RankInputs(network.input_rank, network.centred_input_rank, rank, outputs, is_zero, uncentred, has_bias)

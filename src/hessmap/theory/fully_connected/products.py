@@ -207,7 +207,7 @@ def checked_product_ranks(product_ranks: RankTable) -> ProductRanks:
         tuple(checked_count(f"product_ranks[{j}][{i}]", rank) for i, rank in enumerate(row))
         for j, row in enumerate(product_ranks)
     )
-    must = "product_ranks must hold a row for every vertex, row j with the entries 0..j, and at least two rows"
+    must = "product_ranks must contain a row for every vertex, row j with the entries 0..j, and at least two rows"
     is_triangle = len(table) >= 2 and all(len(row) == j + 1 for j, row in enumerate(table))
     require(is_triangle, must, f"the rows have {tuple(map(len, table))} entries")
     for (first, last), count in interval_counts(table).items():

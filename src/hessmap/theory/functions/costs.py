@@ -1,17 +1,19 @@
-"""The squared norm of a deep network in three parts: before its bottleneck, inside, behind.
+"""Squared weight norms that deep networks need for a function, and what they imply for the rank of the function.
 
-The representation cost of linear networks: the smallest squared norm of the weights that give a map, and balance.
+The squared norm of a deep network has three parts: before its bottleneck, inside and after it.
+
+The representation cost of a linear map is the smallest squared norm of the weights of a network that computes it.
 
 Reference: Jacot 2023, "Implicit bias of large depth networks: a notion of rank for nonlinear functions", section 1 and
 Proposition 3; the closed form is that of Dai, Karzand & Srebro 2021.
 
-The depths at which a network can be expected to find the rank of the function behind the data.
+From these costs follow the depths at which a network can be expected to have the rank of the target function.
 
 Reference: Jacot 2023, section 4 (Propositions 2, 3, 5, Theorem 2).
 
-The shortest open path through all points: exact for few of them, a lower bound for many.
+The shortest open path through all points is exact for few points and a lower bound for many.
 
-What it costs to fit data by a function of one variable: a lower bound for all such fits, and one that is built.
+Fitting data by a function of one variable has a cost: a lower bound for all such fits, and a construction.
 
 Reference: Jacot 2023, Propositions 2 and 10 (Theorem 2).
 """
@@ -584,7 +586,7 @@ def rank_one_network(inputs: ArrayLike, outputs: ArrayLike, direction: ArrayLike
     times, wanted = times[order] - times.min(), wanted[order]
     steps = np.diff(times)
     is_clear = steps > 1e-12 * max(1.0, float(times[-1]))
-    must = "the direction must tell all inputs apart"
+    must = "the direction must separate all inputs"
     require(bool(is_clear.all()), must, f"{int((~is_clear).sum())} of them coincide", "Try another direction")
     slopes = np.diff(wanted, axis=0) / steps[:, None]
     kinks = np.diff(slopes, axis=0, prepend=np.zeros((1, wanted.shape[1])))

@@ -1,4 +1,6 @@
-"""A fully connected ReLU network as plain arrays: evaluated, and bounded on a box.
+"""ReLU networks as plain arrays, and networks that are constructed: deeper ones, piecewise linear functions, examples.
+
+A network of arrays can be evaluated, and bounded on a box.
 
 A deeper network for the same function: identity layers where the representation is narrowest.
 
@@ -9,7 +11,7 @@ Piecewise linear functions as networks of the depth that Corollary 1 of Jacot 20
 Every continuous piecewise linear function on R^n is a signed sum of maxima of at most n + 1 affine functions each (Wang
 & Sun 2005). A maximum of p numbers takes ceil(log2 p) layers of pairwise maxima, max(a, b) = (a - b)_+ + b_+ - (-b)_+.
 
-Small functions that tell the two notions of rank apart, and ReLU from any leaky ReLU.
+Small functions distinguish the two notions of rank, and ReLU from any leaky ReLU.
 
 Kernel ridge regression is the contrast to deep networks: its Jacobian has all the rank that it can (Jacot 2023,
 appendix D.1; corrected, see the functions).
@@ -342,7 +344,7 @@ def leaky_network(layers: Sequence[tuple[ArrayLike, ArrayLike | None] | Layer], 
         >>> [layer.weight.tolist() for layer in leaky_network([([[1.0]], None), ([[3.0]], None)], slope=0.5)]
         [[[1.0], [-1.0]], [[4.0, 2.0]]]
     """
-    require(-1 < slope < 1, "the slope must lie between -1 and 1", f"got {slope}")
+    require(-1 < slope < 1, "the slope must be between -1 and 1", f"got {slope}")
     given = as_layers(layers)
     made = []
     for place, layer in enumerate(given):
@@ -476,7 +478,7 @@ def relu_from_leaky(values: ArrayLike, slope: float) -> Floats:
         >>> relu_from_leaky([2.0, -3.0], slope=0.5).tolist()
         [2.0, 0.0]
     """
-    require(-1 < slope < 1, "the slope must lie between -1 and 1", f"got {slope}")
+    require(-1 < slope < 1, "the slope must be between -1 and 1", f"got {slope}")
     array = np.asarray(values, dtype=np.float64)
     return (leaky_relu(array, slope) + slope * leaky_relu(-array, slope)) / (1 - slope**2)
 
@@ -516,7 +518,7 @@ def kernel_ridge_jacobian_rank(input_dim: int, num_samples: int, output_dim: int
     for name, size in sizes.items():
         require(size >= 1, f"{name} must be at least 1", f"got {size}")
     limit = min(input_dim, num_samples - 1)
-    must = f"affine_dim must lie between 0 and {limit}"
+    must = f"affine_dim must be between 0 and {limit}"
     require(0 <= affine_dim <= limit, must, f"got {affine_dim}", "N points span at most N - 1 dimensions")
     return min(input_dim, num_samples, output_dim, 1 + affine_dim)
 

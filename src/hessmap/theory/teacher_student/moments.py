@@ -1,4 +1,4 @@
-"""What the population Hessian needs of an activation: expectations of products of two units and up to two inputs.
+"""Gaussian moments of activations that population Hessians need: products of two units and up to two inputs.
 
 Units are z = w.x + b with x ~ N(0, I). With u = g^(i) of a left unit z_k and v = g^(j) of a right unit z_m,
 
@@ -9,11 +9,11 @@ Units are z = w.x + b with x ~ N(0, I). With u = g^(i) of a left unit z_k and v 
 and integration by parts (Stein's lemma) reads every coefficient off E[g^(i)(z_k) g^(j)(z_m)] of higher orders. Nothing
 is divided by, so that equal, parallel and zero rows need no care.
 
-The probability that two normal variables are both positive, through Owen's T function.
+The probability that two normal variables are both positive is computed by Owen's T function.
 
-Gaussian moments of polynomial activations: finite sums, exact in rational arithmetic.
+Moments of polynomial activations are finite sums, exact in rational arithmetic.
 
-Gaussian moments of g(t) = erf(t / sqrt 2) = 2 Phi(t) - 1, in closed form with any biases.
+Moments of g(t) = erf(t / sqrt 2) = 2 Phi(t) - 1 have a closed form with any biases.
 
 g(t) = E sign(t + xi) with xi ~ N(0, 1), so that E[g^(i)(u) g^(j)(v)] is E[sign^(i) sign^(j)] of two normal variables
 with variances greater by one. By sign' = 2 delta and v delta^(j)(v) = -j delta^(j-1)(v) all orders follow from three.
@@ -21,7 +21,7 @@ Without bias these are equations 16 to 18 of "A Teacher-Student Perspective on t
 Point", whose printed right-hand sides are right (equation 16 lacks a square on its left, and the intermediate steps of
 its Appendix C have a sign and a factor 2 / sqrt(pi) wrong).
 
-Gaussian moments of ramps max(z, 0): arc-cosine kernels, in closed form with any biases. The second derivative of a ramp
+Moments of ramps max(z, 0) are arc-cosine kernels, in closed form with any biases. The second derivative of a ramp
 is a Dirac delta: the population loss has a Hessian although the loss of one sample has none where a unit is zero. A
 moment with the delta of a unit is the conditional moment on the plane where it is zero. Relu and leaky relu are ramps
 of the units and of their mirror images.

@@ -1,8 +1,8 @@
 """A student that learns a teacher on standard normal inputs: population loss, gradient and Hessian.
 
-The activations of teacher and student, and which Gaussian moments each has: in closed form or by quadrature.
+Activations have their Gaussian moments in closed form or by quadrature.
 
-The parts of degree 0 and 1 of the Hessian at the teacher: why some of its eigenvalues are large.
+The parts of degree 0 and 1 of the Hessian at the teacher explain why some of its eigenvalues are large.
 
 Expand the Jacobian J(x) of the outputs in Hermite polynomials of the inputs. Parts of different degree are orthogonal:
 
@@ -191,7 +191,7 @@ class TeacherStudent:
         if len(self.hidden) == 1:
             return (hidden_bias, output_bias)
         hidden = [None] * len(self.hidden) if hidden_bias is None else list(hidden_bias)
-        must = f"hidden_bias must hold one vector for each of the {len(self.hidden)} hidden layers"
+        must = f"hidden_bias must contain one vector for each of the {len(self.hidden)} hidden layers"
         require(len(hidden) == len(self.hidden), must, f"got {len(hidden)}")
         return (*hidden, output_bias)
 

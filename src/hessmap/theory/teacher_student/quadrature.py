@@ -1,6 +1,7 @@
-"""Activations given as functions, value and two derivatives, and the points at which expectations take them.
+"""Gaussian moments of activations that are given as functions, by quadrature.
 
-Gaussian moments of any activation by quadrature in the plane of two units.
+An activation is a value with two derivatives; expectations evaluate them at quadrature points in the plane of two
+units.
 
 Every entry of the population Hessian needs two units and two inputs. With an orthonormal basis of the plane of the two
 rows the inputs outside of it enter only by E[x x^T] = I, and two integrals are left: the trapezoidal rule for smooth
@@ -105,7 +106,7 @@ class ActivationFunction:
             must = f"the activation {self.name} and its two derivatives must have Gaussian moments"
             got = f"the square of {('g', 'its derivative', 'its second derivative')[order]} diverges"
             largest = f"{got} for units of variance {float(units.variances.max(initial=0)):.3g}"
-            require(holds, must, largest, "Take smaller weights or another activation")
+            require(holds, must, largest, "Use smaller weights or another activation")
 
     def num_nodes(self, units: Units) -> int:
         """How many equally spaced points are enough: twice as many change the mean squares of g, g', g'' by 1e-11.
@@ -125,7 +126,7 @@ class ActivationFunction:
             num_nodes, before = 2 * num_nodes - 1, after
         must = f"the activation {self.name} must be smooth on the scale of its units"
         got = f"{num_nodes} points are not enough for its moments"
-        raise InvalidInput(sentence(must, got, "Name its kinks, or take smaller weights"))
+        raise InvalidInput(sentence(must, got, "Specify its kinks, or use smaller weights"))
 
     def _powers(self, mean: Array, deviation: Array, num_nodes: int) -> Array:
         points, weights = even_nodes(num_nodes)

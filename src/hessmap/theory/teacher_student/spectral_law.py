@@ -1,8 +1,9 @@
-"""What every law of eigenvalues can do: density, distribution function, quantiles, moments, draws, distances.
+"""Distributions of eigenvalues: density, distribution function, quantiles, moments, draws, distances.
 
-The law of Marchenko and Pastur, with its atom.
+The Marchenko-Pastur distribution is one, with its atom.
 
-The law of the non-zero Hessian eigenvalues of a linear teacher: averaged over teachers, or of one."""
+So is that of the non-zero Hessian eigenvalues of a linear teacher, averaged over teachers or for one.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ class SpectralLaw(ABC):
         """The smallest x with cdf(x) >= probability, by bisection of the support to rounding."""
         wanted = np.asarray(probability, dtype=np.float64)
         inside = bool(np.all((wanted >= 0) & (wanted <= 1)))
-        require(inside, "a probability must lie in [0, 1]", f"got {probability!r}")
+        require(inside, "a probability must be in [0, 1]", f"got {probability!r}")
         low, high = (np.full(wanted.shape, edge) for edge in self._bracket())
         for _ in range(_HALVINGS):
             middle = (low + high) / 2

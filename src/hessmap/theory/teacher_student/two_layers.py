@@ -1,17 +1,20 @@
-"""The Hessians at the teacher as equations, for one output and no bias; rational weights stay rational where they can.
+"""Hessians of two-layer networks that learn a teacher: at any weights, at the teacher, with extra hidden units.
+
+At the teacher, for one output and no bias, the Hessians are equations; rational weights give rational entries where
+possible.
 
 "A Teacher-Student Perspective on the Dynamics of Learning Near the Optimal Point", equations 8 to 18. Equations 12 and
 13 are wrong as printed: the quadratic terms lack the factors W2_m W2_p and W2_m. For W1 = (1 2 / 3 -1), W2 = (1, -2),
 epsilon = 1/2 the printed matrix is off by up to 135. `TeacherStudent` reaches the same matrices from Gaussian moments.
 
-Students with more hidden units than their teacher: four ways to do nothing with the extra ones, three ranks.
+A student with more hidden units than its teacher can ignore the extra ones in four ways, with three ranks.
 
 The student has the teacher's Nh generic neurons and ``num_extra`` more, placed so that its function is the teacher's.
 The paper expects the optimum to be "zeroing out any extra neurons"; the rank depends on which weights are zeroed.
 
-What student and teacher differ by: one network of the units of both, the teacher's with the opposite sign.
+The difference of student and teacher is one network with the units of both, the teacher's with the opposite sign.
 
-Both parts of the Hessian of a two-layer network, block by block in the order W1, b1, W2, b2.
+Both parts of the Hessian at any weights are built block by block in the order W1, b1, W2, b2.
 
 H_o = E[J^T J] does not depend on the teacher. W1 W1: (W2^T W2)_mp E[g'(z_m) g'(z_p) x_n x_q]; W1 W2:
 W2_om E[g(z_k) g'(z_m) x_n]; W2 W2: delta E[g(z_k) g(z_j)]; for b1 an input x that is always one, for b2 a unit g that
@@ -22,8 +25,6 @@ Population loss, gradient and Hessian of two-layer networks, from the Gaussian m
 
 With z_m = w_m.x + b_m: f_o = sum_m W2_om g(z_m) + b2_o. Letters: k, m, p hidden units of the student, u, v units of
 student and teacher, n, q inputs, o outputs.
-
-``effective_parameters``: in how many directions the function of a network can move, for every activation.
 """
 
 from __future__ import annotations
@@ -647,7 +648,7 @@ def _widths(inputs: int, hidden: int | Iterable[int], outputs: int) -> Widths:
     for layer in layers:
         checked_count("hidden", layer, at_least=1)
     if not layers:
-        raise InvalidInput(sentence("hidden must hold the width of at least one layer", "it is empty"))
+        raise InvalidInput(sentence("hidden must contain the width of at least one layer", "it is empty"))
     return checked_widths((inputs, *layers, outputs))
 
 

@@ -121,6 +121,6 @@ def _require_bias(bias: Array | None, place: int, width: int, has: bool | None) 
         require(has is not True, must, "none is given", "Make weights(W1, W2, hidden_bias=..., output_bias=...)")
         return
     must = f"layer {place + 1} has no bias in this network"
-    require(has is not False, must, "one is given", "Say hidden_bias=True or output_bias=True in TeacherStudent")
+    require(has is not False, must, "one is given", "Pass hidden_bias=True or output_bias=True in TeacherStudent")
     must = f"the bias of layer {place + 1} must have length {width}"
     require(bias.ndim >= 1 and bias.shape[-1] == width, must, f"it has shape {bias.shape}")

@@ -294,7 +294,7 @@ def _held_out(certificate: Certificate) -> str:
 def _finish_gauge(axes: Axes, certificate: Certificate) -> None:
     what = "squared error, clipped at 1" if certificate.loss == "squared" else "error"
     dress(axes, f"Certified with confidence {certificate.confidence:.1%}, KL {certificate.kl:,.1f}")
-    axes.set_xlabel(f"{what} (the marks stand apart in height to be told from each other)", fontsize=9, color=INK)
+    axes.set_xlabel(f"{what} (marks are offset vertically to avoid overlap)", fontsize=9, color=INK)
     axes.set_yticks([])
     axes.set_ylim(-0.4, 0.62)
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2, frameon=False, labelcolor=INK)

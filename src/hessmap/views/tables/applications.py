@@ -27,7 +27,7 @@ _STEP_MEANINGS = {
     "first_order_change": "of the loss: g^T u",
     "predicted_change": "of the loss: g^T u + u^T H u / 2",
     "measured_change": "of the loss",
-    "critical_learning_rate": "from it on, this step raises the loss",
+    "critical_learning_rate": "above it, this step raises the loss",
 }
 _STEP_ERRORS = {
     "exact": "exact",
@@ -111,7 +111,7 @@ def step_table(report: StepReport) -> Table:
 def _quantity_line(name: str, found: StepQuantity | None, meaning: str) -> tuple[str, ...]:
     title = name.replace("_", " ")
     if found is None:
-        return title, "–", "–", "undefined or not asked for", meaning
+        return title, "–", "–", "undefined or not requested", meaning
     kind = _STEP_ERRORS[found.error_kind] + ("" if found.converged else ", not converged")
     return title, f"{found.value:.6g}", f"{found.error:.2g}", kind, meaning
 
@@ -193,7 +193,9 @@ def _trade(certificate: Certificate) -> tuple[str, ...]:
     """That a fit gives errors for divergence, which only the default objective does to the end."""
     if certificate.posterior_kind == "prior" or certificate.settings.get("objective") != "bound":
         return ()
-    words = "the fit trades the network's own error for the promise; objective 'balanced' or 'pinsker' keeps more of it"
+    words = (
+        "the fit trades the network's own error for a tighter bound; objective 'balanced' or 'pinsker' keeps more of it"
+    )
     return (words,)
 
 

@@ -102,7 +102,7 @@ def _range(robust: RankRange) -> str:
 def _narrow_layers(view: BottleneckView) -> str:
     if not view.bottlenecks:
         few = f"there are only {view.num_distinct} different samples"
-        return f"how narrow its hidden layers are cannot be told, because {few}"
+        return f"how narrow its hidden layers are cannot be determined, because {few}"
     hidden = [layer for layer in view.layers if layer.name in view.bottlenecks]
     is_one = len(hidden) == 1
     layers = f"its narrowest hidden {'layer' if is_one else 'layers'}, {', '.join(layer.name for layer in hidden)}, "
@@ -127,7 +127,7 @@ def jacobian_rows(rank: FunctionRank) -> list[tuple[str, str]]:
         ("bottleneck rank, at most", f"{interval.upper} ({interval.upper_kind}: {interval.upper_layer})"),
     ]
     if rank.num_kinks:
-        rows.append(("samples on a kink", f"{rank.num_kinks}, taken beside it"))
+        rows.append(("samples on a kink", f"{rank.num_kinks}, evaluated next to it"))
     if rank.certificate is not None:
         doubt = f"{rank.certificate.failure_bound:.0e}"
         rows.append(("certified rank, without a tolerance", f"{rank.certificate.value} (fails with {doubt})"))
@@ -232,7 +232,7 @@ def _settings(found: LearningCoefficientEstimate) -> list[str]:
     settings = found.settings
     batch = "all samples" if settings.batch_size is None else f"{settings.batch_size:,} samples"
     return [
-        f"half the parameters is {found.num_parameters / 2:,g}; largest curvature met {number(found.sharpness)}",
+        f"half the parameters: {found.num_parameters / 2:,g}; largest curvature of chains: {number(found.sharpness)}",
         f"{settings.num_chains} chains of {settings.num_draws:,} draws after {settings.num_burn_in:,} steps, ended by "
         f"{found.stopped_by}; each step of {number(settings.step_size)} sees {batch}",
         f"n {settings.num_observations:,g}, beta {number(settings.inverse_temperature)}, localisation "

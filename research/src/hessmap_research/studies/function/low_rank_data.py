@@ -41,7 +41,7 @@ def low_rank_data(
 
     from hessmap.datasets import Data
 
-    require(1 <= true_rank < NUM_COORDINATES, "true_rank must lie between 1 and 14", f"got {true_rank}")
+    require(1 <= true_rank < NUM_COORDINATES, "true_rank must be between 1 and 14", f"got {true_rank}")
     generator = torch.Generator().manual_seed(seed)
     units = _unit_coordinates(law, num_samples, generator)
     values = _targets(units[:, :true_rank], target, generator)

@@ -104,7 +104,7 @@ def _pairs(rows: Sequence[Row], name: str) -> list[tuple[float, float]]:
 
 _Claim = tuple[str, str, Callable[[float, float], bool]]
 
-# What must hold of the corrected and the printed value, in this order; the first of networks trained to the end.
+# What must contain of the corrected and the printed value, in this order; the first of networks trained to the end.
 _LIMITS: tuple[_Claim, ...] = (
     ("k = 1: the corrected form overlaps by more than 0.9", "at_1", lambda right, _: right > 0.9),
     ("k = 5: the corrected form overlaps by more than 0.92", "at_5", lambda right, _: right > 0.92),
