@@ -1,4 +1,4 @@
-"""Train a small GPT on characters and see how the curvature of its blocks parts ways.
+"""Train a small GPT on characters and see how the curvature of its layers changes.
 
 The text is that of Python's own help (``pydoc_data.topics``): nothing is downloaded. At some steps the curvature is
 mapped on the same few sequences; the picture shows the mean curvature of a parameter in every kind of layer, and the

@@ -188,7 +188,7 @@ OTHERS: dict[str, tuple[Callable[[Certificate], Certificate], str]] = {
     "array transposed": (with_array("0/weight", np.transpose), r"0/weight is float32 of shape \(5, 6\)"),
     "arrays of another layer": (
         lambda made: changed(made, **{"9/weight": np.zeros(3, dtype=np.float32)}),
-        r"9/weight is float32 of shape \(3,\), the network wants absent",
+        r"9/weight is float32 of shape \(3,\), the network needs absent",
     ),
     "array of NaN": (with_array("0/log_deviations", lambda array: array * np.nan), "variances must be positive"),
     "large deviations": (with_array("0/log_deviations", lambda array: array * 0 + 400), "variances must be finite"),

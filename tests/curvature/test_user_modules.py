@@ -173,7 +173,7 @@ def test_a_model_that_is_rarely_random_is_refused():
             return super().forward(F.dropout(inputs, 1e-6, self.training))
 
     model = Rare(4, 3).double()
-    with pytest.raises(NotReproducible, match=r"it draws random numbers. Switch off.*model.eval\(\)"):
+    with pytest.raises(NotReproducible, match=r"it draws random numbers. Disable randomness.*model.eval\(\)"):
         hm.Problem(model, "squared", INPUTS, TARGETS)
     assert hm.Problem(model.eval(), "squared", INPUTS, TARGETS).num_parameters == 15
 

@@ -300,7 +300,7 @@ def test_a_part_is_train_or_test_and_nothing_else(name, split):
 def test_the_first_argument_of_data_in_files_is_the_part(loader, folder):
     with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got True"):
         loader(True)
-    with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got 500. Give num_samples"):
+    with pytest.raises(InvalidInput, match="split must be 'train' or 'test'; got 500. Pass num_samples"):
         loader(500)
     with pytest.raises(DataFileError, match="needs the file (t10k|test_batch|test.bin)"):
         loader("test")

@@ -122,7 +122,7 @@ def test_bad_checkpoints_get_a_sentence(files: list[Path], folder: Path) -> None
         tracked(["nameless.pt"])
     (folder / "copy").mkdir()
     torch.save(torch.load(files[0], weights_only=True), "copy/net-20.pt")
-    with pytest.raises(InvalidInput, match="a step of its own; .* are both of step 20. Give a mapping"):
+    with pytest.raises(InvalidInput, match="a step of its own; .* are both of step 20. Pass a mapping"):
         tracked([files[1], "copy/net-20.pt"])
     torch.save(torch.nn.Linear(6, 3).state_dict(), "linear-1.pt")
     with pytest.raises(InvalidInput, match=r"must be of the given model; linear-1.pt is not \(Missing key"):

@@ -159,7 +159,7 @@ def test_an_interrupted_training_goes_on_where_its_checkpoint_is(store: Path) ->
     again(16)
     assert [point.step for point in stored(store, "run").points] == [0, 10, 15, 16]
     restarted = hm.Tracker(model, "cross_entropy", samples(), name="run", resume=True)
-    with pytest.raises(InvalidInput, match="step 0 was given, and the first point is at step 0. Say replace=True"):
+    with pytest.raises(InvalidInput, match="step 0 was given, and the first point is at step 0. Pass replace=True"):
         restarted(0)
     assert stored(store, "run").num_points == 4
     hm.Tracker(model, "cross_entropy", samples(), name="run", replace=True)
