@@ -1,25 +1,36 @@
 """Seconds and memory to build K-FAC factors and to solve with them: hessmap beside curvlinops and kronfluence.
 
-A ResNet18 and a GPT-2 of ten million random weights in float32, the same linear and convolutional layers for all, the
-empirical Fisher (one gradient per sample), five rounds in turn in one process on a machine that does nothing else:
-``load_before`` far above zero spoils it. A peer that raises has its error in the row.
+A ResNet18, a GPT-2 of ten million random weights and an MLP in float32, the same linear and convolutional layers for
+all, the empirical Fisher (one gradient per sample). Builds are processes of their own; those of the libraries alternate
+for five rounds, on a machine that does nothing else: ``load_before`` far above zero spoils it. Of each row the best,
+the median and the spread of the rounds are kept, and the error of a peer that raises.
 
-``first_build_seconds`` start from the model: hessmap's Problem, its checks of samples and derivatives and the factors;
-curvlinops with its own check of determinism (its default); kronfluence as it is, which checks nothing.
-``build_seconds`` are those of the factors alone: a Problem that was checked, curvlinops without the check, the same of
-kronfluence. kronfluence keeps its factors in files, which its seconds include; eigenvectors are part of no build.
-``solve_seconds`` are those with eigenvectors at hand; kronfluence has no solve.
+- "build first": from the model to the factors, in a process that has built those of a small network before, so that
+  imports and the start of threads are no part of it. hessmap checks samples and first derivatives; curvlinops checks
+  determinism (its default); kronfluence checks nothing.
+- "build again": the factors alone. hessmap with the Problem that was checked; curvlinops without its check; kronfluence
+  as it is. kronfluence keeps its factors in files, which its seconds include; eigenvectors are part of no build.
+- "solve": with eigenvectors at hand, by both operators in turn in one process. kronfluence has no solve.
+- "peak memory": the most that the process held during the first build, less what it held before.
 
-    python benchmarks/peers/kronecker_speed.py            # both networks
-    python benchmarks/peers/kronecker_speed.py ResNet18   # one of them
+A row that is in the results is not measured again.
+
+    python benchmarks/peers/kronecker_speed.py                 # all rows that are missing
+    python benchmarks/peers/kronecker_speed.py --only ResNet18 # one network
+    python benchmarks/peers/kronecker_speed.py --again         # rows that were measured before, too
+    python benchmarks/peers/kronecker_speed.py --small         # few samples, one round: does everything run?
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,16 +38,42 @@ from typing import Any
 sys.path.append(str(Path(__file__).parent.parent))
 
 import torch
-from harness import environment, forget_peak, peak_bytes, seconds_in_turn, speedups, write
+from harness import RESULTS, environment, forget_peak, peak_bytes, seconds_in_turn, speedups, summary, timed, write
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 import hessmap as hm
-from cases import LARGE_CASES, Case, case
+from cases import LARGE_CASES, Case
 
+NAME = "peers_kronecker_speed"
 DAMPING = 1e-3
 NUM_ROUNDS = 5
+LIBRARIES = ("hessmap", "curvlinops", "kronfluence")
+NUM_SAMPLES = {"ResNet18": 128, "GPT-2": 32, "MLP": 4096}  # of tokens: sequences of 128
+SMALL = 4
+WIDTHS = (784, 1024, 1024, 10)
+
+
+def mlp_case(num_samples: int) -> Case:
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = [part for sizes in pairwise(WIDTHS) for part in (nn.Linear(*sizes), nn.ReLU())]
+        model = nn.Sequential(*layers[:-1]).eval()
+    inputs = torch.randn(num_samples, WIDTHS[0], generator=generator)
+    return Case("MLP", model, inputs, torch.randint(WIDTHS[-1], (num_samples,), generator=generator))
+
+
+def network(name: str, num_samples: int) -> Case:
+    """One of the networks, with so many random samples."""
+    if name == "MLP":
+        return mlp_case(num_samples)
+    full = next(key for key in LARGE_CASES if key.startswith(name))
+    build, draw, _ = LARGE_CASES[full]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Case(name, build().float().eval(), *draw(num_samples))
 
 
 def layer_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -85,65 +122,120 @@ def kronfluence_build(made: Case) -> Any:
         analyzer.fit_covariance_matrices("kfac", data, per_device_batch_size=len(made.inputs), factor_args=factors)
 
 
-FIRST_BUILDS: dict[str, Callable[[Case], Any]] = {
+BUILDS: dict[str, Callable[[Case], Any]] = {
     "hessmap": lambda made: hessmap_factors(hessmap_problem(made)),
     "curvlinops": lambda made: curvlinops_build(made, is_checked=True),
     "kronfluence": kronfluence_build,
 }
 
 
-def solves(operators: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """One solve with each operator, after a first one that computes the eigenvectors."""
-    size = operators["hessmap"].size
-    vector = torch.randn(size, generator=torch.Generator().manual_seed(0))
-    found: dict[str, Callable[[], Any]] = {"hessmap": lambda: operators["hessmap"].solve(vector, damping=DAMPING)}
-    if operators.get("curvlinops") is not None:
-        from curvlinops import KFACInverseLinearOperator
-
-        options: dict[str, Any] = {"damping": DAMPING, "use_exact_damping": True}
-        inverse = KFACInverseLinearOperator(operators["curvlinops"], **options)
-        inverse @ vector  # eigenvectors are computed at the first product, as by the first solve of hessmap
-        operators["hessmap"].solve(vector, damping=DAMPING)
-        found["curvlinops"] = lambda: inverse @ vector
-    return found
-
-
-def row(name: str) -> dict[str, Any]:
-    made, errors, peaks = case(name), dict[str, str](), dict[str, int]()
-    for library, build in FIRST_BUILDS.items():
-        before = forget_peak()
-        try:
-            build(case(name))
-        except Exception as error:  # a peer that does not take the network is a result
-            errors[library] = f"{type(error).__name__}: {error}"[:300]
-            continue
-        peaks[library] = peak_bytes() - before
-    problem = hessmap_problem(made)
-    hessmap_factors(problem)
-    works: dict[str, Callable[[], Any]] = {
+def measured_build(library: str, name: str, num_samples: int) -> dict[str, float]:
+    """One process: the first build with its memory, and another build."""
+    BUILDS[library](mlp_case(SMALL))
+    made = network(name, num_samples)
+    before = forget_peak()
+    first = timed(lambda: BUILDS[library](made))[0]
+    peak = peak_bytes() - before
+    if library == "kronfluence":
+        made = network(name, num_samples)  # it has changed the modules of the model
+    problem = hessmap_problem(made) if library == "hessmap" else None
+    if problem is not None:
+        hessmap_factors(problem)
+    again: dict[str, Callable[[], Any]] = {
         "hessmap": lambda: hessmap_factors(problem),
         "curvlinops": lambda: curvlinops_build(made, is_checked=False),
-        "kronfluence": lambda: kronfluence_build(case(name)),  # it changes the modules of the model
+        "kronfluence": lambda: kronfluence_build(made),
     }
-    first: dict[str, Callable[[], Any]] = {
-        "hessmap": lambda: FIRST_BUILDS["hessmap"](made),
-        "curvlinops": lambda: FIRST_BUILDS["curvlinops"](made),
-        "kronfluence": works["kronfluence"],
+    return {"build first": first, "build again": timed(again[library])[0], "peak memory": peak}
+
+
+def measured_solves(name: str, num_samples: int) -> dict[str, list[float]]:
+    """Solves with both operators in turn, after one that computes the eigenvectors."""
+    from curvlinops import KFACInverseLinearOperator
+
+    made = network(name, num_samples)
+    ours = hessmap_factors(hessmap_problem(made))
+    vector = torch.randn(ours.size, generator=torch.Generator().manual_seed(0))
+    works: dict[str, Callable[[], Any]] = {"hessmap": lambda: ours.solve(vector, damping=DAMPING)}
+    works["hessmap"]()
+    theirs = curvlinops_build(made, is_checked=False)
+    try:
+        inverse = KFACInverseLinearOperator(theirs, damping=DAMPING, use_exact_damping=True)
+        inverse @ vector
+        works["curvlinops"] = lambda: inverse @ vector
+    except RuntimeError as error:  # eigenvectors that LAPACK does not find in float32 are a result
+        print(f"curvlinops: {error}"[:300], file=sys.stderr)
+    found, _ = seconds_in_turn(works, 4 * NUM_ROUNDS)
+    return {library: one["rounds"] for library, one in found.items()}
+
+
+def in_own_process(*wanted: str) -> Any:
+    """What a process measured, or the error of a library that does not take the network, which is a result."""
+    command = [sys.executable, __file__, "--measure", *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return done.stderr.strip().splitlines()[-1][:300] if done.stderr.strip() else f"exit code {done.returncode}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def rows(name: str, num_samples: int, num_rounds: int) -> list[dict[str, Any]]:
+    """The four rows of a network."""
+    seen: dict[str, list[dict[str, float]]] = {library: [] for library in LIBRARIES}
+    errors: dict[str, str] = {}
+    for _ in range(num_rounds):
+        for library in (one for one in LIBRARIES if one not in errors):
+            found = in_own_process(library, name, str(num_samples))
+            if isinstance(found, str):
+                errors[library] = found
+            else:
+                seen[library].append(found)
+    rounds = {
+        quantity: {library: [one[quantity] for one in own] for library, own in seen.items() if library not in errors}
+        for quantity in ("build first", "build again", "peak memory")
     }
-    works, first = ({peer: some[peer] for peer in peaks} for some in (works, first))
-    found: dict[str, Any] = {"network": name, "errors": errors, "first_build_peak_bytes": peaks}
-    found["first_build_seconds"], _ = seconds_in_turn(first, NUM_ROUNDS)
-    found["build_seconds"], operators = seconds_in_turn(works, NUM_ROUNDS)
-    found["num_layer_parameters"] = operators["hessmap"].size
-    found["solve_seconds"], _ = seconds_in_turn(solves(operators), NUM_ROUNDS)
-    for part in ("first_build_seconds", "build_seconds", "solve_seconds"):
-        peers = [peer for peer in found[part] if peer != "hessmap"]
-        found[part.replace("seconds", "speedups")] = {peer: speedups(found[part], "hessmap", peer) for peer in peers}
-    return found
+    solves = in_own_process("solve", name, str(num_samples))
+    rounds["solve"] = {} if isinstance(solves, str) else solves
+    made = []
+    for quantity, by_library in rounds.items():
+        values = {library: summary(own) for library, own in by_library.items()}
+        row = {"network": name, "quantity": quantity, "num_samples": num_samples, "libraries": values}
+        row["unit"] = "bytes" if quantity == "peak memory" else "seconds"
+        row["errors"] = {"solve": solves} if quantity == "solve" and isinstance(solves, str) else errors
+        if "hessmap" in values:
+            row["times_ours"] = {peer: speedups(values, "hessmap", peer) for peer in values if peer != "hessmap"}
+        made.append(row)
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=list(NUM_SAMPLES), action="append")
+    parser.add_argument("--again", action="store_true", help="also rows that were measured before")
+    parser.add_argument("--small", action="store_true", help="few samples, one round, no file")
+    parser.add_argument("--measure", nargs=3, metavar=("WHAT", "NETWORK", "SAMPLES"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if given.measure:
+        what, name, count = given.measure
+        found = measured_solves(name, int(count)) if what == "solve" else measured_build(what, name, int(count))
+        print(json.dumps(found))
+        return
+    path, where = RESULTS / f"{NAME}.json", environment() | {"rounds": 1 if given.small else NUM_ROUNDS}
+    is_known = path.exists() and not given.again and not given.small
+    known: list[dict[str, Any]] = json.loads(path.read_text())["cases"] if is_known else []
+    for name in given.only or list(NUM_SAMPLES):
+        if any(row["network"] == name for row in known):
+            continue
+        load = environment()["load_before"]
+        made = rows(name, SMALL if given.small else NUM_SAMPLES[name], where["rounds"])
+        known += [row | {"load_before": load} for row in made]
+        if not given.small:
+            write(NAME, where, known)
+        for row in made:
+            best = {library: f"{value['best']:.3g}" for library, value in row["libraries"].items()}
+            spread = {library: f"{value['spread']:.0%}" for library, value in row["libraries"].items()}
+            print(f"{name}, {row['quantity']} ({row['unit']}): best {best}, spread {spread}, {row['errors'] or ''}")
 
 
 if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    where = environment() | {"rounds": NUM_ROUNDS}
-    chosen = [name for name in LARGE_CASES if not sys.argv[1:] or any(part in name for part in sys.argv[1:])]
-    write("peers_kronecker_speed", where, [row(name) for name in chosen])
+    main()

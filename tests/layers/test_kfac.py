@@ -14,9 +14,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 import hessmap as hm
-from hessmap.errors import InvalidInput, MissingExtra, UnsupportedNetwork
+from hessmap.errors import InvalidInput, MissingExtra, NotReproducible, UnsupportedNetwork
 from hessmap.layers import KroneckerCurvature
-from hessmap.layers.kfac import CurvatureKind, FactoredBlock, FisherKind, _add_moment, _mirror
+from hessmap.layers.curvature_operator import FactoredBlock
+from hessmap.layers.kfac import CurvatureKind, FisherKind, _add_moment, _mirror
 
 DOUBLE = torch.float64
 
@@ -209,6 +210,45 @@ def test_functions_of_the_matrix_are_those_of_dense_linear_algebra(name: str, ki
     assert relative(curvature.exact_diagonal(), curvature.to_dense().diagonal()) < 1e-12
 
 
+@pytest.mark.parametrize("name", list(CASES))
+def test_products_are_those_of_the_blocks_at_their_entries(name: str) -> None:
+    """Slices of a vector, also of columns that are not contiguous, are the entries that every block names."""
+    curvature = hm.kronecker_curvature(problem_of(name), "kfac")
+    vectors = torch.randn(3, curvature.size, dtype=DOUBLE, generator=torch.Generator().manual_seed(0)).T
+    expected = torch.zeros_like(vectors)
+    for block in curvature.blocks:
+        expected[block.entries] = block.multiply(vectors[block.entries])
+    torch.testing.assert_close(curvature @ vectors, expected)
+    reversed_blocks = [
+        FactoredBlock(block.names, block.form, block.entries.flip(0), [factor.flip(0, 1) for factor in block.factors])
+        if isinstance(block, FactoredBlock)
+        else block
+        for block in curvature.blocks
+    ]
+    about = {"kind": "kfac", "part": "outer_product", "fisher": "exact", "dtype": DOUBLE}
+    torch.testing.assert_close(KroneckerCurvature(curvature.layout, reversed_blocks, **about) @ vectors, expected)
+
+
+def test_samples_of_a_batch_that_depend_on_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a size that was not seen when the problem was made."""
+
+    class Coupled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            hidden: Tensor = self.layer(inputs)
+            return hidden + hidden.mean(0) if len(inputs) == 12 else hidden
+
+    _, inputs, targets = mlp()
+    problem = hm.Problem(Coupled().double(), "cross_entropy", inputs, targets)
+    hm.kronecker_curvature(problem)
+    monkeypatch.setattr("hessmap.layers.kfac.rows_that_fit", lambda *_: 12)
+    with pytest.raises(NotReproducible, match="independent|samples"):
+        hm.kronecker_curvature(problem)
+
+
 def test_samples_have_the_inverse_as_covariance() -> None:
     curvature = hm.kronecker_curvature(problem_of("mlp"), "ekfac")
     generator = torch.Generator().manual_seed(0)
@@ -372,17 +412,15 @@ def test_eigenvectors_are_computed_when_a_function_of_the_matrix_needs_them(monk
 
 
 @pytest.mark.parametrize("kind", ["kfac", "ekfac", "block"])
-def test_factors_that_lapack_does_not_decompose_in_float32_are_decomposed_in_float64(
+def test_factors_that_do_not_converge_are_decomposed_by_another_method(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, inputs, targets = mlp()
     single = hm.Problem(model.float(), "cross_entropy", inputs.float(), targets, dtype=torch.float32)
     expected = hm.kronecker_curvature(single, kind).solve(single.gradient(), damping=0.1)
 
-    def failing(matrix: Tensor, found: Callable[[Tensor], Tensor] = torch.linalg.eigh) -> Tensor:
-        if matrix.dtype == torch.float32:
-            raise torch.linalg.LinAlgError("linalg.eigh: The algorithm failed to converge")
-        return found(matrix)
+    def failing(matrix: Tensor) -> Tensor:
+        raise torch.linalg.LinAlgError("linalg.eigh: The algorithm failed to converge")
 
     monkeypatch.setattr(torch.linalg, "eigh", failing)
     found = hm.kronecker_curvature(single, kind).solve(single.gradient(), damping=0.1)

@@ -8,10 +8,11 @@ from hessmap.layers.comparison import (
     decoupling,
 )
 from hessmap.layers.curvature_choice import full_curvature_work
+from hessmap.layers.curvature_operator import CurvatureBlock, KroneckerCurvature
 from hessmap.layers.eigenpairs import layer_eigenpairs, layer_eigenpairs_bytes
 from hessmap.layers.factors import PATCH_RULES, LayerFactors, PatchRule, layer_factors
 from hessmap.layers.hessian import CompressedHessian, LayerHessian, LayerPlan, layer_hessian, plan_layer_hessian
-from hessmap.layers.kfac import CurvatureBlock, CurvatureKind, KroneckerCurvature, fisher_diagonal, kronecker_curvature
+from hessmap.layers.kfac import CurvatureKind, fisher_diagonal, kronecker_curvature
 from hessmap.layers.kfac_error import kronecker_error
 from hessmap.layers.kronecker import FactorPairs, KroneckerProduct, kronecker_approximation, product_of_factors
 from hessmap.layers.layer import Layer, find_layer, layer_names

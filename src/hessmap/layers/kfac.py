@@ -4,14 +4,13 @@ For a layer with inputs x_p and output gradients g_p at the positions p of a sam
 ``sum_n sum_pq (g_p g_q^T) (x) (x_p x_q^T)`` over samples n and the columns of the loss Hessian's root. K-FAC replaces
 it by ``E[g g^T] (x) E[x x^T]`` (Martens & Grosse 2015), with weights that are shared over positions treated by "expand"
 or "reduce" (Eschenhagen et al. 2023); EK-FAC keeps the eigenvectors and computes the exact second moments along them
-(George et al. 2018). Functions of a block are those of its eigenvalues: all of them have one form.
+(George et al. 2018).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +22,6 @@ from torch import Tensor
 from hessmap.errors import (
     InvalidInput,
     MissingExtra,
-    checked_number,
     checked_seed,
     require,
     require_name,
@@ -31,6 +29,7 @@ from hessmap.errors import (
 )
 from hessmap.hessians import (
     Hessian,
+    LayerGraph,
     empirical_fisher,
     exact_diagonal,
     jacobian_rows,
@@ -38,10 +37,11 @@ from hessmap.hessians import (
     outer_product_hessian,
 )
 from hessmap.layers.comparison import best_kronecker_product
+from hessmap.layers.curvature_operator import CurvatureBlock, FactoredBlock, KroneckerCurvature, eigenpairs_of
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
 from hessmap.layers.layer import find_layer, layer_names, name_of_layer, plain_weights
-from hessmap.linalg import Layout, SymmetricOperator, require_memory, rows_that_fit, to_host
+from hessmap.linalg import require_memory, rows_that_fit
 from hessmap.losses import output_roots, require_parts
 from hessmap.problem import (
     Batch,
@@ -51,10 +51,10 @@ from hessmap.problem import (
     batch_bytes,
     recording_of,
     require_problem,
+    require_separate_rows,
     require_true_derivatives,
     vjp_rows,
 )
-from hessmap.records import register_reader, save_archive
 
 CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block", "full"]
 FisherKind = Literal["exact", "sampled", "empirical"]
@@ -65,291 +65,6 @@ _BATCH_BYTES = 2**26  # of output gradients and per-sample rows held at once
 _ROWS_AT_ONCE = 16  # columns of the loss Hessian's root that are propagated together
 _BLOCK = 256  # columns of a second moment at once: half of it is computed, the other half is its transpose
 _MAX_STEPS = 200  # power iterations of the nearest Kronecker product
-
-
-@dataclass(frozen=True, eq=False)
-class CurvatureBlock:
-    """A block of the curvature by its eigenvectors and eigenvalues.
-
-    Attributes:
-        names: Parameters covered by the block.
-        form: "kronecker", "kronecker, corrected eigenvalues", "dense" or "diagonal".
-        entries: Positions of the block's coordinates in the flat parameter vector.
-        values: Eigenvalues: (outputs, inputs) of a Kronecker product, else a vector.
-        bases: Eigenvectors of the output and the input factor, of the dense block, or none for a diagonal.
-    """
-
-    names: tuple[str, ...]
-    form: str
-    entries: Tensor
-    values: Tensor
-    bases: tuple[Tensor, ...]
-
-    @property
-    def size(self) -> int:
-        return self.entries.numel()
-
-    def apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
-        """Multiply columns by a function of the block, given on its eigenvalues."""
-        factors = function(self.values)
-        if not self.bases:
-            return factors[:, None] * vectors
-        if len(self.bases) == 1:
-            (basis,) = self.bases
-            return basis @ (factors[:, None] * (basis.T @ vectors))
-        left, right = self.bases
-        matrices = vectors.T.reshape(-1, *self.values.shape)
-        rotated = factors * (left.T @ matrices @ right)
-        return (left @ rotated @ right.T).reshape(len(matrices), -1).T
-
-    def multiply(self, vectors: Tensor) -> Tensor:
-        """Multiply columns by the block."""
-        return self.apply(lambda values: values, vectors)
-
-    def diagonal(self) -> Tensor:
-        """The diagonal of the block."""
-        squares = [basis.square() for basis in self.bases]
-        if len(squares) == 2:
-            return (squares[0] @ self.values @ squares[1].T).flatten()
-        return squares[0] @ self.values if squares else self.values
-
-    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> CurvatureBlock:
-        """The block on another device, its numbers in another dtype."""
-        bases = tuple(basis.to(device, dtype) for basis in self.bases)
-        return CurvatureBlock(self.names, self.form, self.entries.to(device), self.values.to(device, dtype), bases)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What determines the block beside its names, for a file."""
-        bases = {f"basis{place}": basis for place, basis in enumerate(self.bases)}
-        return {"entries": self.entries, "values": self.values, **bases}
-
-
-class FactoredBlock(CurvatureBlock):
-    """A block by its matrix, or by the two factors of a Kronecker product.
-
-    Products use the factors. Eigenvectors are computed when another function of the block is asked for the first time.
-
-    Args:
-        names: Parameters covered by the block.
-        form: As of a CurvatureBlock.
-        entries: Positions of the block's coordinates in the flat parameter vector.
-        factors: The matrix, or the output and the input factor.
-        shift: Multiple of the identity that is added to the product. Defaults to 0.
-    """
-
-    factors: tuple[Tensor, ...]
-    shift: float
-
-    def __init__(
-        self, names: tuple[str, ...], form: str, entries: Tensor, factors: Sequence[Tensor], shift: float = 0.0
-    ) -> None:
-        fields = {"names": names, "form": form, "entries": entries, "factors": tuple(factors), "shift": shift}
-        self.__dict__.update(fields)
-
-    @cached_property
-    def _spectrum(self) -> tuple[Tensor, tuple[Tensor, ...]]:
-        pairs = [_eigenpairs(factor) for factor in self.factors]
-        values = pairs[0][0] if len(pairs) == 1 else torch.outer(pairs[0][0], pairs[1][0])
-        return values + self.shift, tuple(vectors for _, vectors in pairs)
-
-    @property
-    def values(self) -> Tensor:
-        return self._spectrum[0]
-
-    @property
-    def bases(self) -> tuple[Tensor, ...]:
-        return self._spectrum[1]
-
-    def multiply(self, vectors: Tensor) -> Tensor:
-        if len(self.factors) == 1:
-            found = self.factors[0] @ vectors
-        else:
-            left, right = self.factors
-            matrices = vectors.T.reshape(-1, len(left), len(right))
-            found = (left @ matrices @ right).reshape(len(matrices), -1).T
-        return found + self.shift * vectors if self.shift else found
-
-    def diagonal(self) -> Tensor:
-        parts = [factor.diagonal() for factor in self.factors]
-        return (parts[0] if len(parts) == 1 else torch.outer(*parts).flatten()) + self.shift
-
-    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> FactoredBlock:
-        factors = [factor.to(device, dtype) for factor in self.factors]
-        return FactoredBlock(self.names, self.form, self.entries.to(device), factors, self.shift)
-
-    def tensors(self) -> dict[str, Tensor]:
-        factors = {f"factor{place}": factor for place, factor in enumerate(self.factors)}
-        return {"entries": self.entries, "shift": torch.tensor(self.shift, dtype=torch.float64), **factors}
-
-
-class KroneckerCurvature(SymmetricOperator):
-    """A block-diagonal curvature matrix with its inverse; made by ``kronecker_curvature``.
-
-    Attributes:
-        layout: Names, shapes and order of the parameters.
-        blocks: The blocks in the order of the parameters; ``block.form`` states what covers which parameters.
-        kind: "kfac", "ekfac", "best", "diagonal", "block" or "full".
-        part: "outer_product" or "loss".
-        fisher: "exact", "sampled" or "empirical".
-        dtype: dtype of the products.
-    """
-
-    def __init__(
-        self, layout: Layout, blocks: Sequence[CurvatureBlock], *, kind: str, part: str, fisher: str, dtype: torch.dtype
-    ) -> None:
-        self.layout: Layout = layout
-        self.blocks = tuple(blocks)
-        self.kind = kind
-        self.part = part
-        self.fisher = fisher
-        self.dtype = dtype
-        if self.blocks:
-            self.device = self.blocks[0].entries.device
-
-    @property
-    def size(self) -> int:
-        return self.layout.size
-
-    def matmat(self, vectors: Tensor) -> Tensor:
-        return self._by_block(lambda block, columns: block.multiply(columns), vectors)
-
-    def solve(self, vectors: Tensor, *, damping: float, relative: bool = False) -> Tensor:
-        """Compute (K + damping I)^-1 b.
-
-        Args:
-            vectors: Vector or columns b.
-            damping: Positive number added to every eigenvalue.
-            relative: Multiply the damping by the mean eigenvalue of each block.
-
-        Returns:
-            The solution, in the shape of ``vectors`` and on their device.
-
-        Raises:
-            InvalidInput: If the damping is not positive, or leaves an eigenvalue that is not (``part="loss"``).
-        """
-        return self._apply(self._damped(damping, relative, torch.reciprocal), vectors)
-
-    def inverse_sqrt(self, vectors: Tensor, *, damping: float, relative: bool = False) -> Tensor:
-        """Compute (K + damping I)^-1/2 b; arguments as of ``solve``."""
-        return self._apply(self._damped(damping, relative, torch.rsqrt), vectors)
-
-    def log_determinant(self, *, damping: float, relative: bool = False) -> float:
-        """Compute log det(K + damping I); arguments as of ``solve``."""
-        function = self._damped(damping, relative, torch.log)
-        return float(sum(function(block.values.double()).sum() for block in self.blocks))
-
-    def sample(self, generator: torch.Generator, *, damping: float, relative: bool = False) -> Tensor:
-        """Draw from the Gaussian with mean 0 and covariance (K + damping I)^-1.
-
-        Args:
-            generator: Source of randomness, on the host: the same seed gives the same draw on every device.
-            damping: As of ``solve``.
-            relative: As of ``solve``.
-
-        Returns:
-            A flat vector of parameters.
-        """
-        noise = torch.randn(self.size, generator=generator, dtype=torch.float64)
-        return self.inverse_sqrt(noise.to(self.device, self.dtype), damping=damping, relative=relative)
-
-    def eigenvalues(self) -> Tensor:
-        """All eigenvalues in descending order."""
-        return torch.cat([block.values.flatten() for block in self.blocks]).sort(descending=True).values
-
-    def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        diagonal = torch.zeros(self.size, dtype=torch.float64)
-        for block in self.blocks:
-            diagonal[block.entries.flatten().cpu()] = block.diagonal().to("cpu", torch.float64)
-        return diagonal
-
-    def to_dense(self) -> Tensor:
-        require_memory("the dense form", 8 * self.size**2, "Use products, or block by block")
-        return self.matmat(torch.eye(self.size, dtype=self.dtype, device=self.device))
-
-    def save(self, path: str | Path) -> None:
-        """Write the curvature to a file, which ``hm.load`` reads.
-
-        Args:
-            path: File to write. Missing folders are created; an existing file is replaced.
-
-        Example:
-            >>> import tempfile, hessmap as hm
-            >>> problem = hm.Problem(torch.nn.Linear(2, 1), "squared", torch.eye(2), torch.zeros(2, 1))
-            >>> with tempfile.TemporaryDirectory() as folder:
-            ...     kronecker_curvature(problem).save(f"{folder}/kfac.npz")
-            ...     hm.load(f"{folder}/kfac.npz")
-            kfac curvature of size 3 (outer_product, exact Fisher; blocks: 1 kronecker)
-        """
-        blocks, arrays = list[dict[str, Any]](), dict[str, Any]()
-        for number, block in enumerate(self.blocks):
-            parts = block.tensors()
-            blocks.append({"names": block.names, "form": block.form, "tensors": list(parts)})
-            arrays |= {f"{number}.{name}": part.cpu().numpy() for name, part in parts.items()}
-        about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
-        about["dtype"] = str(self.dtype).removeprefix("torch.")
-        save_archive(path, "KroneckerCurvature", {**about, "shapes": self.layout.shapes, "blocks": blocks}, arrays)
-
-    def to(self, device: torch.device | str) -> KroneckerCurvature:
-        """The same curvature on another device.
-
-        Args:
-            device: Where its tensors are placed.
-
-        Returns:
-            A new curvature.
-        """
-        blocks = [block.to(device) for block in self.blocks]
-        about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
-        return KroneckerCurvature(self.layout, blocks, dtype=self.dtype, **about)
-
-    def _damped(
-        self, damping: float, relative: bool, function: Callable[[Tensor], Tensor]
-    ) -> Callable[[Tensor], Tensor]:
-        shift = checked_number("damping", damping)
-        require(shift > 0, "damping must be positive", f"got {shift:g}")
-
-        def of_values(values: Tensor) -> Tensor:
-            damped = values + shift * (values.mean() if relative else 1.0)
-            if float(damped.min()) <= 0:
-                must = "K + damping I must be positive definite"
-                raise InvalidInput(
-                    sentence(must, f"it has the eigenvalue {float(damped.min()):.3g}", "Increase damping")
-                )
-            return function(damped)
-
-        return of_values
-
-    def _apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
-        return self._by_block(lambda block, columns: block.apply(function, columns), vectors)
-
-    def _by_block(self, product: Callable[[CurvatureBlock, Tensor], Tensor], vectors: Tensor) -> Tensor:
-        columns = vectors.reshape(len(vectors), -1).to(self.device)
-        result = torch.zeros_like(columns)
-        for block in self.blocks:
-            result[block.entries] = product(block, columns[block.entries]).to(result.dtype)
-        return result.reshape(vectors.shape).to(vectors.device)
-
-    def __repr__(self) -> str:
-        forms = [block.form for block in self.blocks]
-        counts = ", ".join(f"{forms.count(form)} {form}" for form in dict.fromkeys(forms))
-        return f"{self.kind} curvature of size {self.size} ({self.part}, {self.fisher} Fisher; blocks: {counts})"
-
-
-def _restored(header: dict[str, Any], arrays: dict[str, Any]) -> KroneckerCurvature:
-    blocks = list[CurvatureBlock]()
-    for number, about in enumerate(header["blocks"]):
-        entries, second, *others = (torch.from_numpy(arrays[f"{number}.{name}"]) for name in about["tensors"])
-        names, form = tuple(about["names"]), about["form"]
-        if "shift" in about["tensors"]:
-            blocks.append(FactoredBlock(names, form, entries, others, float(second)))
-        else:
-            blocks.append(CurvatureBlock(names, form, entries, second, tuple(others)))
-    layout = Layout(tuple((name, tuple(shape)) for name, shape in header["shapes"]))
-    given = {name: header[name] for name in ("kind", "part", "fisher")}
-    return KroneckerCurvature(layout, blocks, dtype=getattr(torch, header["dtype"]), **given)
-
-
-register_reader("KroneckerCurvature", _restored)
 
 
 def kronecker_curvature(
@@ -517,7 +232,7 @@ class _Rows:
         if kind != "ekfac":
             pairs = zip(entries, factors, strict=True)
             return [FactoredBlock(names, "kronecker", places, pair) for (names, places), pair in pairs]
-        bases = [(_eigenpairs(left)[1], _eigenpairs(right)[1]) for left, right in factors]
+        bases = [(eigenpairs_of(left)[1], eigenpairs_of(right)[1]) for left, right in factors]
         found = zip(entries, self._second_moments(bases), bases, strict=True)
         form = "kronecker, corrected eigenvalues"
         return [CurvatureBlock(names, form, places, values, basis) for (names, places), values, basis in found]
@@ -647,6 +362,9 @@ class _Rows:
         for batch in problem.batches(rows_that_fit(most, problem.dtype.itemsize * held, problem.num_samples)):
             graph = layer_graph(problem, batch, vectorised=each * len(batch[1]) <= 2**18, uses=self.uses)
             assert graph is not None
+            if len(batch[1]) < problem.num_samples:  # all of them were evaluated when the problem was made
+                key = f"separate samples in batches of {len(batch[1])}"
+                problem.cached(key, _require_separate, problem, batch, graph)
             roots = self._roots(graph.outputs.detach(), batch, generator)
             for start in range(0, roots.shape[1], _ROWS_AT_ONCE):
                 given = [roots[:, start : start + _ROWS_AT_ONCE].transpose(0, 1)]
@@ -681,6 +399,14 @@ class _Rows:
             roots = self._roots(outputs.detach(), batch, generator)
             for some in torch.split(roots, max(1, most), 1):
                 yield jacobian_rows(problem, batch[0], some, names).flatten(0, 1)
+
+
+def _require_separate(problem: Problem, batch: Batch, graph: LayerGraph) -> bool:
+    """Samples have in this batch the outputs that they have in a smaller one."""
+    inputs, targets, _ = batch
+    outputs = graph.outputs.detach()
+    require_separate_rows(problem, (inputs, targets), outputs, problem.loss.value(outputs, targets))
+    return True
 
 
 @dataclass(frozen=True, eq=False)
@@ -786,17 +512,6 @@ def _mirror(total: Tensor) -> None:
     """Fill the blocks above the diagonal with the transposes of those below it."""
     for stop in range(_BLOCK, len(total), _BLOCK):
         total[stop - _BLOCK : stop, stop:] = total[stop:, stop - _BLOCK : stop].T
-
-
-def _eigenpairs(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """In the matrix's own format, or in float64 on the host where LAPACK does not converge: in float32 it can fail for
-    factors of low rank, which few samples give."""
-    symmetric = (matrix + matrix.T) / 2
-    try:
-        values, vectors = torch.linalg.eigh(symmetric)
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        values, vectors = (found.to(matrix) for found in torch.linalg.eigh(to_host(symmetric)))
-    return values, vectors
 
 
 def _unit(matrix: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hessmap.errors import checked_count, checked_number, checked_seed, require
 from hessmap.hessians import Hessian, empirical_fisher, loss_hessian, outer_product_hessian
-from hessmap.layers.kfac import CurvatureBlock, KroneckerCurvature
+from hessmap.layers.curvature_operator import CurvatureBlock, KroneckerCurvature
 from hessmap.linalg import PrincipalBlock, to_host
 from hessmap.measurement import krylov_solve, top_eigenpairs
 from hessmap.problem import Problem, require_problem

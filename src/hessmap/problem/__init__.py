@@ -10,7 +10,7 @@ from hessmap.problem.autograd import (
     samples_at_once,
     vjp_rows,
 )
-from hessmap.problem.checks import coupled_samples
+from hessmap.problem.checks import coupled_samples, require_separate_rows
 from hessmap.problem.data import Inputs, map_tensors, move_to, num_rows, take_rows, tensor_or_same, tensors_with_paths
 from hessmap.problem.derivative_checks import (
     SYMMETRY_TOLERANCE,
@@ -79,6 +79,7 @@ __all__ = [
     "replay",
     "require_problem",
     "require_samples",
+    "require_separate_rows",
     "require_symmetric_products",
     "require_true_derivatives",
     "samples_at_once",

@@ -76,9 +76,9 @@ class WeightUseScanner:
 
 def check_weights_used_through_modules(
     forward: Callable[[dict[str, Tensor]], Tensor], named: Mapping[str, Tensor], *models: nn.Module
-) -> tuple[torch.dtype | None, tuple[str, ...]]:
-    """Evaluate once with copies of the weights: the models' own must not be seen. The narrower number format in which a
-    model computes some of its values, if it does, and notes on constants and casts."""
+) -> tuple[Tensor, torch.dtype | None, tuple[str, ...]]:
+    """Evaluate once with copies of the weights: the models' own must not be seen. The outputs, the narrower number
+    format in which a model computes some of its values, if it does, and notes on constants and casts."""
     own = [(name, value) for model in models for name, value in differentiated(model, named)]
     addresses = {storage_address(value): name for name, value in own}
     given = {name: value.clone() for name, value in named.items()}
@@ -103,7 +103,7 @@ def check_weights_used_through_modules(
         notes.append(f"the model computes some of its values in {name} ({operation}): accurate to about {rounding:.0e}")
     if search.is_straight_through:
         notes.append(HIDDEN_NOTE)
-    return narrow, tuple(notes)
+    return outputs.detach(), narrow, tuple(notes)
 
 
 def computes_narrowly(forward: Callable[[dict[str, Tensor]], Tensor], named: Mapping[str, Tensor]) -> bool:
@@ -232,7 +232,17 @@ def check_deterministic_per_sample(forward: Callable[[Inputs], Tensor], inputs: 
 
 @torch.no_grad()
 def require_separate_rows(problem: Problem, pair: tuple[Inputs, Tensor], outputs: Tensor, losses: Tensor) -> None:
-    """Some samples of a batch have the same outputs and losses among themselves as in the whole batch."""
+    """Check that some samples of a batch have the same outputs and losses among themselves as in the whole batch.
+
+    Args:
+        problem: Model, data and loss.
+        pair: Inputs and targets of the batch.
+        outputs: Its outputs.
+        losses: Its losses.
+
+    Raises:
+        NotReproducible: If they differ.
+    """
     inputs, targets = pair
     count = len(outputs)
     rows = torch.linspace(0, count - 1, min(_FEW_ROWS, count // 2)).long().to(outputs.device)
@@ -343,7 +353,7 @@ def _tolerances(among: Tensor, narrowest: torch.dtype) -> tuple[float, float]:
     return relative, 1e-2 * relative * float(among.abs().max())
 
 
-_FEW = 8  # samples on which the model is tried
+_FEW = 8  # samples on which a model that keeps something is tried
 _MOST_SIZES = 16  # of batches that are asked whether samples see each other
 
 
@@ -369,16 +379,14 @@ def validated_model(model: FrozenModel, loss: Loss | None, first: Pair, original
             loss, forward, note = read_model_loss(model.returned, inputs, targets)
         model = replace(model, forward=forward)
         notes = (note,)
-    few = take_rows(inputs, slice(_FEW))
     check_weights_unmodified(model.named, versions)
-    with fitting_inputs(few):
-        narrow, other = check_weights_used_through_modules(
-            lambda given: model.outputs(given, few), model.named, original, model.model
+    with fitting_inputs(inputs):
+        outputs, narrow, other = check_weights_used_through_modules(
+            lambda given: model.outputs(given, inputs), model.named, original, model.model
         )
     check_deterministic_per_sample(lambda few: model.outputs(model.named, few), inputs, narrow or model.dtype)
     if (changed := changed_attribute(model.model, attributes)) is not None:
-        _check_no_cached_state(model, changed, original, few, narrow or model.dtype)
-    outputs = model.outputs(model.named, inputs).detach()
+        _check_no_cached_state(model, changed, original, take_rows(inputs, slice(_FEW)), narrow or model.dtype)
     shape = tuple(outputs.shape[1:])
     fitted = loss.for_output_shape(shape, targets).to(model.dtype, model.device)
     prepared = prepared_targets(fitted, targets, prod(shape), model.dtype, model.device)

@@ -139,6 +139,7 @@ _FEWER = (8, 2)  # of which some have no kink within a step
 _PARTS = 4  # of a batch that a check of spread samples may take
 _SPREAD_NARROWLY = 8  # in float32, whose steps meet kinks of a ReLU network on any sample
 _IN_DOUBLE = 16  # samples at least of a float32 problem that are checked in float64 then
+_ONCE = 2  # samples, the first and the last, whose first derivatives are checked alone
 _DOUBLE_BYTES = 64  # a parameter, of a copy in float64 and the vectors of its check
 
 
@@ -183,31 +184,34 @@ def require_true_derivatives(problem: Problem, order: Order = 2) -> None:
 
     Raises:
         UnsupportedNetwork: If second derivatives disagree with differences.
-        NotReproducible: If the samples of a batch of the size that products take depend on each other.
+        NotReproducible: If the samples of a batch of the size that products take depend on each other (order 2).
     """
-    bytes_per_sample(problem)  # before the check, which takes batches of as many samples as fit
     if order == 2:
+        bytes_per_sample(problem)  # before the check, which takes batches of as many samples as fit
         problem.cached("derivatives against differences", _require_true, problem, order)
         problem.cached("first derivatives against differences", bool)  # were part of it
     problem.cached("first derivatives against differences", _require_true, problem, order)
 
 
 def _require_true(problem: Problem, order: Order) -> bool:
-    size, is_known = samples_in_use(problem), _is_made_of_torch(problem)
+    is_known = _is_made_of_torch(problem)
+    size, takes_batch = _ONCE, False  # first derivatives have no products whose batches could be compared
+    if order == 2:
+        size, takes_batch = samples_in_use(problem), not is_known
+        may_be_rewritten(problem)  # asked before casts are left out
     batch = next(iter(problem.batches(size)))
-    may_be_rewritten(problem)  # asked before casts are left out
     is_precise = _is_precise(problem, batch)
-    if not is_known and is_precise and problem.narrowest_format is not None:
+    if takes_batch and is_precise and problem.narrowest_format is not None:
         require_separate_samples(problem, batch)
     if is_precise:
         with _without_casts(problem):
-            told = not is_known and _check(problem, batch, torch.float64, order, problem.narrowest_format is None)
+            told = takes_batch and _check(problem, batch, torch.float64, order, problem.narrowest_format is None)
             if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
                 count = min(_SPREAD, max(_FEWER[0], size // _PARTS))
                 _check_some(problem, batch, count, torch.float64, order)
     else:
         narrow = problem.narrowest_format or problem.dtype
-        told = not is_known and _check(problem, batch, narrow, order, is_whole=True)
+        told = takes_batch and _check(problem, batch, narrow, order, is_whole=True)
         if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
             told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), narrow, order) or told
         if not told and not is_known and problem.dtype == torch.float32:
@@ -335,12 +339,13 @@ class _Line:
         self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...], order: Order, is_whole: bool = False
     ) -> None:
         self.problem, self.batch, self.trusts = problem, batch, trusts
+        self.fast = order == 2 and may_be_rewritten(problem)  # which takes second derivatives to find out
         self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
         for name, row in _padding_rows(problem):  # torch takes them for constants
             problem.unflatten(self.direction)[name][row] = 0.0
         self.point_size = _size(problem.parameters)
         self._sums: dict[float, float] = {}
-        graph = BatchGraph(problem, batch, vectorised=False)
+        graph = BatchGraph(problem, batch, vectorised=False, fast=self.fast)
         if is_whole:
             require_separate_samples(problem, batch, graph.outputs.detach())
         self.value_size = _norm(graph.outputs)
@@ -375,13 +380,13 @@ class _Line:
             problem, offset = self.problem, self.problem.unflatten(place * self.direction)
             with torch.no_grad():
                 moved = {name: value + offset[name] for name, value in problem.named.items()}
-                self._noted_sum(problem.forward(moved, self.batch[0], fast=may_be_rewritten(problem)), place)
+                self._noted_sum(problem.forward(moved, self.batch[0], fast=self.fast), place)
         return torch.tensor(self._sums[place], dtype=torch.float64)
 
     def _gradient_at(self, place: float) -> Tensor:
         if place == 0.0:
             return self.gradient
-        moved = BatchGraph(self.problem, self.batch, vectorised=False, offset=place * self.direction)
+        moved = BatchGraph(self.problem, self.batch, vectorised=False, fast=self.fast, offset=place * self.direction)
         return self._gradient_of(moved, place)
 
     def _gradient_of(self, graph: BatchGraph, place: float) -> Tensor:
