@@ -285,12 +285,12 @@ def test_bad_questions_get_a_sentence() -> None:
 
 def test_the_choice_of_method_is_said_before() -> None:
     lines: list[str] = []
-    found = hm.measurement.auto_spectrum(WIDE.matrix, say=lines.append)
+    found = hm.measurement.auto_spectrum(WIDE.matrix, log=lines.append)
     assert found.method == "dense"
     assert lines[0].startswith("dense: size 300 is at most 6000 and the matrix fits the memory; about 1.4 MiB and ")
-    density = hm.measurement.auto_spectrum(WIDE.matrix, method="quadrature", say=lines.append)
+    density = hm.measurement.auto_spectrum(WIDE.matrix, method="quadrature", log=lines.append)
     assert isinstance(density, DensityEstimate)
-    top = hm.measurement.auto_spectrum(WIDE.matrix, method="lanczos", count=2, say=lines.append)
+    top = hm.measurement.auto_spectrum(WIDE.matrix, method="lanczos", count=2, log=lines.append)
     assert top.eigenvalues[0] == pytest.approx(50)
 
 

@@ -24,7 +24,7 @@ def problem(dtype: torch.dtype) -> hm.Problem:
 def test_the_method_that_is_announced_is_the_one_that_is_used() -> None:
     narrow, wide = (hm.loss_hessian(problem(dtype)) for dtype in (torch.float32, torch.float64))
     lines: list[str] = []
-    found = hm.measurement.auto_spectrum(narrow, say=lines.append)
+    found = hm.measurement.auto_spectrum(narrow, log=lines.append)
     assert isinstance(found, Spectrum)
     assert lines[0].startswith("dense: ")
     assert (found.method, found.entries) == ("dense", "float32")

@@ -34,8 +34,8 @@ MEASUREMENTS: dict[str, Callable[[Any], Any]] = {
     "spectrum": hm.spectrum,
     "effective_dimension": lambda matrix: hm.measurement.effective_dimension(matrix, 1.0),
     "reconstruction_error": hm.measurement.reconstruction_error,
-    "auto_spectrum": lambda matrix: hm.measurement.auto_spectrum(matrix, say=str),
-    "lanczos": lambda matrix: hm.measurement.auto_spectrum(matrix, count=2, method="lanczos", say=str),
+    "auto_spectrum": lambda matrix: hm.measurement.auto_spectrum(matrix, log=str),
+    "lanczos": lambda matrix: hm.measurement.auto_spectrum(matrix, count=2, method="lanczos", log=str),
     "choose_method": hm.measurement.choose_method,
 }
 every_measurement = pytest.mark.parametrize("name", MEASUREMENTS)

@@ -46,8 +46,8 @@ class ScaledProduct:
     They are on the device of the vectors and in ``dtype``: float64, unless the iteration can do with less. ``check`` is
     called once: before the first product, without vectors, or after it with the first vector and its image if the
     iteration ``starts_at_random``; it may leave one more random vector and its image in ``spare``. With
-    ``keeps_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, in memory that nothing
-    else uses, are scaled in place.
+    ``remembers_first`` a first product is kept, for ``change``. Images of a product that ``is_new``, in memory that
+    nothing else uses, are scaled in place.
 
     Args:
         product: Function of (size, count) vectors.
@@ -69,7 +69,7 @@ class ScaledProduct:
         self.num_products = 0
         self.unit = 0.0  # 0 until a product was not zero
         self.lift = 1.0
-        self.keeps_first = False
+        self.remembers_first = False
         self.starts_at_random = False
         self.seed = 0  # of the check's vectors
         self.keeps_spare = False
@@ -117,7 +117,7 @@ class ScaledProduct:
         own, divisor = images.to(vectors.device, self.dtype), self.scale * self.lift
         is_new = self._is_new or own is not images
         scaled = own.div_(divisor) if is_new else own / divisor
-        if self.keeps_first and self._first is None and self.unit:
+        if self.remembers_first and self._first is None and self.unit:
             place = int(scaled.abs().amax(0).argmax())
             self._first = vectors[:, place : place + 1].clone(), scaled[:, place : place + 1].clone()
         if check is not None:

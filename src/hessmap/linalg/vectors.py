@@ -197,16 +197,16 @@ def tolerance(dtype: torch.dtype) -> float:
     return TOLERANCES[dtype]
 
 
-def disagreement(found: Tensor, expected: Tensor, uncancelled: float = 0.0) -> float:
+def disagreement(found: Tensor, expected: Tensor, scale_before_cancellation: float = 0.0) -> float:
     """The largest entry of the difference relative to that of what autograd gives: largest entries, because squares
     vanish for data of scale 1e-100 and overflow for 1e100.
 
-    ``uncancelled`` is the size of what cancelled in the sum, which rounding is relative to.
+    ``scale_before_cancellation`` is the size of what cancelled in the sum, which rounding is relative to.
 
     Args:
         found: Result of the shortcut.
         expected: Result of the reference method.
-        uncancelled: Size of the terms of a sum that cancelled, which rounding is relative to. Defaults to 0.
+        scale_before_cancellation: Size of the terms of a sum that cancelled; rounding is relative to it. Defaults to 0.
 
     Returns:
         The relative difference; the absolute one where everything expected is zero.
@@ -214,7 +214,7 @@ def disagreement(found: Tensor, expected: Tensor, uncancelled: float = 0.0) -> f
     if not expected.numel():
         return 0.0
     error = float((found - expected).abs().max())
-    scale = max(float(expected.abs().max()), uncancelled)
+    scale = max(float(expected.abs().max()), scale_before_cancellation)
     return error / scale if scale > 0 else error
 
 

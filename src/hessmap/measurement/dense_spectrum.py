@@ -129,7 +129,7 @@ def auto_spectrum(
     *,
     count: int | None = None,
     method: SpectrumMethod = "auto",
-    say: Callable[[str], object] = print,
+    log: Callable[[str], object] = print,
     seed: int = 0,
 ) -> Spectrum | EigenpairsMeasurement | DensityEstimate:
     """Compute as much of the spectrum as the size of the operator allows.
@@ -139,7 +139,7 @@ def auto_spectrum(
         count: Number of eigenpairs, largest in magnitude, that "lanczos" computes. Default: None, a density instead.
         method: "dense" (all eigenvalues), "lanczos" (``count`` eigenpairs), "quadrature" (density of the eigenvalues),
             or "auto" (default): chosen by ``choose_method``.
-        say: Function that receives one line of text before the work starts: the choice, its reason, predicted bytes and
+        log: Function that receives one line of text before the work starts: the choice, its reason, predicted bytes and
             seconds. Defaults to print.
         seed: Seed of the random vectors. Defaults to 0.
 
@@ -153,15 +153,15 @@ def auto_spectrum(
 
     Example:
         >>> import numpy as np
-        >>> auto_spectrum(np.diag([3.0, 1.0, 0.0]), say=lambda text: None).eigenvalues
+        >>> auto_spectrum(np.diag([3.0, 1.0, 0.0]), log=lambda text: None).eigenvalues
         array([3., 1., 0.])
     """
-    require(callable(say), "say must be a function of one text", f"got {type(say).__name__}")
+    require(callable(log), "log must be a function of one text", f"got {type(log).__name__}")
     choice = choose_method(matrix, count=count, method=method, seed=seed)
     bytes_and_time = f"about {readable_bytes(choice.predicted_bytes)} and {choice.predicted_seconds:.3g} s"
     text = f"{choice.method}: {choice.reason}; {bytes_and_time}, one product takes {choice.seconds_per_product:.2g} s"
-    with noting_errors("say"):
-        say(text)
+    with noting_errors("log"):
+        log(text)
     if choice.method == "dense":
         return spectrum(matrix)
     if choice.method == "lanczos":

@@ -245,7 +245,7 @@ def top_eigenpairs(
         require(rows is None, must, "the method is three_term", "Leave start out, or increase the memory_budget")
         set_progress_total(expected, readable_bytes(memory.num_bytes))
         return _few_vector_measurement(matrix, product, wanted, most, seed, memory)
-    product.keeps_first = True
+    product.remembers_first = True
     product.starts_at_random, product.seed = rows is None, seed
     product.keeps_spare = rows is None and not memory.is_limited
     plan = EigenpairIteration(size, wanted, memory.width, memory.capacity, most, seed, stored, memory.num_probe_vectors)

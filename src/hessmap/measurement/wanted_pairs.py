@@ -29,7 +29,7 @@ _LEAST_SLACK = 1e-12  # of the norm: values closer to each other are copies
 
 
 MISSED = 1e-3  # the probability of a missed eigenvalue, at most
-_BEYOND_DOUBT = 1e200
+_OVERFLOW = 1e200
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def overlap_bound(diagonal: Tensor, beside: Tensor, point: float) -> float:
     """
     before, now, total, coupling = 0.0, 1.0, 1.0, 0.0
     for a, b in zip(diagonal.tolist(), beside.tolist(), strict=True):
-        if not b or total > _BEYOND_DOUBT:
+        if not b or total > _OVERFLOW:
             return 0.0
         before, now, coupling = now, ((point - a) * now - coupling * before) / b, b
         total += now * now
