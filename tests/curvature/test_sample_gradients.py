@@ -138,6 +138,41 @@ def test_chunks_of_any_size_give_the_same_gram_matrix(name: str, monkeypatch: py
     assert len(sizes) > problem.num_samples // 3  # a pass for each held chunk
 
 
+def test_rows_held_at_once_fit_the_memory_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What chunks keep of the working memory: rows, and copies while they are made; of the Gram matrix two chunks."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 40), nn.Tanh(), nn.Linear(40, 3)).double()
+    inputs, labels = torch.randn(60, 30, dtype=DOUBLE), torch.randint(3, (60,))
+    budget = 2**20
+    problem = hm.Problem(model, "cross_entropy", inputs, labels)
+    monkeypatch.setattr(type(problem), "working_bytes", budget)
+    each = DOUBLE.itemsize * problem.num_parameters
+    assert each * 60 < budget < each * 60 * MODULE._COPIES  # all rows fit, but not while they are made
+    sizes, made = list[int](), MODULE.jacobian_rows
+
+    def counted(*given: object) -> Tensor:
+        rows: Tensor = made(*given)
+        sizes.append(rows.nbytes)
+        return rows
+
+    monkeypatch.setattr(MODULE, "jacobian_rows", counted)
+    gradients = hm.sample_gradients(problem)
+    held = list(gradients.rows())
+    assert len(held) > 1
+    assert max(sizes) * MODULE._COPIES <= budget
+    expected = torch.cat(held)
+    for work, share in (
+        (lambda: gradients.gram(), 2),
+        (lambda: gradients @ torch.eye(problem.num_parameters, 20, dtype=DOUBLE), 1),
+        (lambda: gradients.T @ torch.eye(60, 20, dtype=DOUBLE), 1),
+    ):
+        sizes.clear()
+        work()
+        assert len(sizes) > 1
+        assert share * max(sizes) * MODULE._COPIES <= budget
+    assert close(gradients.gram(), expected @ expected.T)
+
+
 def test_a_loader_that_shuffles_keeps_the_order_of_the_inputs() -> None:
     torch.manual_seed(0)
     model = nn.Linear(4, 3).double()

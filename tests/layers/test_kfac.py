@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import hessmap as hm
 from hessmap.errors import InvalidInput, MissingExtra, NotReproducible, UnsupportedNetwork
 from hessmap.layers import KroneckerCurvature
-from hessmap.layers.curvature_operator import FactoredBlock
+from hessmap.layers.curvature_operator import FactoredBlock, eigenpairs_of
 from hessmap.layers.kfac import CurvatureKind, FisherKind, _add_moment, _mirror
 
 DOUBLE = torch.float64
@@ -219,14 +219,6 @@ def test_products_are_those_of_the_blocks_at_their_entries(name: str) -> None:
     for block in curvature.blocks:
         expected[block.entries] = block.multiply(vectors[block.entries])
     torch.testing.assert_close(curvature @ vectors, expected)
-    reversed_blocks = [
-        FactoredBlock(block.names, block.form, block.entries.flip(0), [factor.flip(0, 1) for factor in block.factors])
-        if isinstance(block, FactoredBlock)
-        else block
-        for block in curvature.blocks
-    ]
-    about = {"kind": "kfac", "part": "outer_product", "fisher": "exact", "dtype": DOUBLE}
-    torch.testing.assert_close(KroneckerCurvature(curvature.layout, reversed_blocks, **about) @ vectors, expected)
 
 
 def test_samples_of_a_batch_that_depend_on_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,6 +310,150 @@ def test_the_penalty_is_part_of_every_block_of_the_loss_hessian() -> None:
         assert float((found[0] - found[1] - 0.6 * identity).abs().max()) < 1e-12
 
 
+class Conv1D(nn.Module):
+    """The linear layer of GPT-2 in transformers: the weight is stored as inputs x outputs."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(num_inputs, num_outputs))
+        self.bias = nn.Parameter(torch.empty(num_outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        flat = torch.addmm(self.bias, inputs.reshape(-1, inputs.shape[-1]), self.weight)
+        return flat.view(*inputs.shape[:-1], -1)
+
+
+class Product(Conv1D):
+    """No bias, and an operator."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        super().__init__(num_inputs, num_outputs)
+        self.bias = None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs @ self.weight
+
+
+class Transposed(Conv1D):
+    """The weight is transposed on its way into a linear layer; the bias comes first among the parameters."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        nn.Module.__init__(self)
+        self.bias = nn.Parameter(torch.empty(num_outputs))
+        self.weight = nn.Parameter(torch.empty(num_inputs, num_outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return F.linear(inputs, self.weight.T, self.bias)
+
+
+STORED_AS_INPUTS_BY_OUTPUTS = [Conv1D, Product, Transposed]
+
+
+def stored_problem(layer: type[Conv1D] | None, shape: tuple[int, ...] = (8, 2)) -> hm.Problem:
+    """Two layers of one kind over tokens or vectors; None is nn.Linear with the same function as Conv1D."""
+    generator = torch.Generator().manual_seed(9)
+    make = nn.Linear if layer is None else layer
+    model = nn.Sequential(make(4, 5), nn.Tanh(), make(5, 3)).double()
+    for place in (0, 2):
+        weight = model[place].weight
+        inputs, outputs = weight.shape[::-1] if layer is None else weight.shape
+        drawn = torch.randn(inputs, outputs, generator=generator, dtype=DOUBLE)
+        weight.data.copy_(drawn.T if layer is None else drawn)
+        shift = torch.randn(outputs, generator=generator, dtype=DOUBLE)
+        if model[place].bias is not None:
+            model[place].bias.data.copy_(shift)
+    inputs = torch.randn(*shape, 4, generator=generator, dtype=DOUBLE)
+    return hm.Problem(model, "cross_entropy", inputs, torch.randint(3, shape, generator=generator))
+
+
+def as_linear(stored: hm.Problem, linear: hm.Problem) -> Tensor:
+    """Of every parameter of the linear network its position in the other one."""
+    places = torch.empty(linear.num_parameters, dtype=torch.long)
+    own = stored.unflatten(torch.arange(stored.num_parameters))
+    for name, place in linear.layout:
+        places[place] = (own[name].T if own[name].ndim == 2 else own[name]).flatten()
+    return places
+
+
+@pytest.mark.parametrize("fisher", ["exact", "empirical", "sampled"])
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "best", "block", "diagonal", "full"])
+@pytest.mark.parametrize(("layer", "shape"), [(Conv1D, (8, 2)), (Transposed, (8,))], ids=["tokens", "vectors"])
+def test_weights_stored_as_inputs_by_outputs_have_the_curvature_of_linear_layers(
+    layer: type[Conv1D], kind: CurvatureKind, fisher: FisherKind, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    stored, linear = stored_problem(layer, shape), stored_problem(None, shape)
+    places = as_linear(stored, linear)
+    found, expected = (hm.kronecker_curvature(one, kind, fisher=fisher) for one in (stored, linear))
+    tolerance = 1e-6 if kind == "best" else 1e-12  # of the power method, and of rounding
+    assert relative(found.to_dense()[places][:, places], expected.to_dense()) < tolerance
+    assert [block.form for block in found.blocks] == [block.form for block in expected.blocks]
+    vector = torch.randn(linear.num_parameters, dtype=DOUBLE, generator=torch.Generator().manual_seed(2))
+    moved = torch.empty_like(vector)
+    moved[places] = vector
+    tolerance *= 100  # a damping of a tenth of the eigenvalues
+    assert relative(found.solve(moved, damping=0.1)[places], expected.solve(vector, damping=0.1)) < tolerance
+    assert (
+        relative(found.inverse_sqrt(moved, damping=0.1)[places], expected.inverse_sqrt(vector, damping=0.1)) < tolerance
+    )
+    determinant = expected.log_determinant(damping=0.1)
+    assert found.log_determinant(damping=0.1) == pytest.approx(determinant, rel=tolerance)
+    assert relative(found.exact_diagonal()[places], expected.exact_diagonal()) < tolerance
+    found.save(tmp_path / "curvature.npz")
+    assert torch.equal(hm.load(tmp_path / "curvature.npz").to_dense(), found.to_dense())
+
+
+@pytest.mark.parametrize("kind", ["kfac", "ekfac", "best", "diagonal", "block"])
+@pytest.mark.parametrize("layer", STORED_AS_INPUTS_BY_OUTPUTS)
+def test_weights_stored_as_inputs_by_outputs_against_dense_matrices(layer: type[Conv1D], kind: CurvatureKind) -> None:
+    problem = stored_problem(layer)
+    curvature = hm.kronecker_curvature(problem, kind)
+    dense, exact = curvature.to_dense(), hm.ggn(problem).to_dense()
+    if kind in ("kfac", "ekfac", "best"):
+        assert {block.form.partition(",")[0] for block in curvature.blocks} == {"kronecker"}
+    if kind == "ekfac":
+        for block in curvature.blocks:
+            own, basis = exact[block.entries][:, block.entries], torch.kron(*block.bases)
+            assert relative(block.values.flatten(), (basis.T @ own @ basis).diagonal()) < 1e-11
+    if kind in ("diagonal", "block"):
+        assert relative(dense, exact * (same_layer(problem) if kind == "block" else torch.eye(len(exact)))) < 1e-12
+    damped = dense + 0.1 * torch.eye(len(dense), dtype=DOUBLE)
+    gradient = problem.gradient()
+    assert relative(curvature.solve(gradient, damping=0.1), torch.linalg.solve(damped, gradient)) < 1e-9
+    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
+    noise = torch.randn(len(dense), generator=generators[0], dtype=DOUBLE)
+    drawn = curvature.sample(generators[1], damping=0.1)
+    assert relative(damped @ drawn, curvature.inverse_sqrt(damped @ noise, damping=0.1)) < 1e-9
+    error = hm.kronecker_error(problem, curvature, damping=0.1)
+    whole = relative(dense, exact)
+    assert abs(error.frobenius_error - whole) <= 5 * error.frobenius_standard_error
+    assert sum(block.size for block in error.blocks) == problem.num_parameters
+    assert error.solve_error == pytest.approx(
+        relative(curvature.solve(gradient, damping=0.1), torch.linalg.solve(exact + damped - dense, gradient)), rel=1e-2
+    )
+
+
+@pytest.mark.parametrize("kind", ["kfac", "best", "block", "diagonal"])
+def test_loss_hessians_of_weights_stored_as_inputs_by_outputs(kind: CurvatureKind) -> None:
+    for layer in (Conv1D, Transposed):
+        stored, linear = stored_problem(layer), stored_problem(None)
+        places = as_linear(stored, linear)
+        found, expected = (hm.kronecker_curvature(one, kind, part="loss") for one in (stored, linear))
+        assert [block.form for block in found.blocks] == [block.form for block in expected.blocks]
+        tolerance = 1e-5 if kind == "best" else 1e-12
+        assert relative(found.to_dense()[places][:, places], expected.to_dense()) < tolerance
+
+
+def test_influence_and_laplace_of_weights_stored_as_inputs_by_outputs() -> None:
+    scores, evidence = [], []
+    for layer in (Conv1D, None):
+        problem = stored_problem(layer, (8,))
+        curvature = hm.kronecker_curvature(problem, "kfac")
+        scores.append(hm.influence(problem, problem, curvature=curvature, damping=0.1).scores)
+        evidence.append(hm.laplace(problem, curvature, prior_precision=1.0).marginal_likelihood().value)
+    assert relative(torch.as_tensor(scores[0]), torch.as_tensor(scores[1])) < 1e-10
+    assert evidence[0] == pytest.approx(evidence[1], rel=1e-10)
+
+
 class Experts(nn.Module):
     """Two experts with one weight of three axes, mixed by a gate."""
 
@@ -381,6 +517,30 @@ def test_fisher_diagonals_are_those_of_dense_matrices(name: str) -> None:
     assert float((flat.mean(0) - hm.fisher(problem).to_dense().diagonal()).norm()) < 3 * float(spread)
 
 
+def test_fisher_diagonals_are_shaped_as_the_state_dict(tmp_path: Path) -> None:
+    """A tied parameter has all of its names, as in the state dict; buffers and frozen parameters have none."""
+    model, inputs, targets = tokens(tied=True)
+    model.register_buffer("scale", torch.ones(2, dtype=DOUBLE))
+    problem = hm.Problem(model, "cross_entropy", inputs, targets)
+    found, state = hm.fisher_diagonal(problem, path=tmp_path / "fisher.pt"), model.state_dict()
+    assert list(found) == [name for name in state if name != "scale"]
+    assert {name: value.shape for name, value in found.items()} == {name: state[name].shape for name in found}
+    assert found["head.weight"] is found["embed.weight"]
+    stored = torch.load(tmp_path / "fisher.pt", weights_only=True)
+    assert stored["head.weight"].data_ptr() == stored["embed.weight"].data_ptr()
+    exact = hm.ggn(problem).to_dense().diagonal()
+    assert relative(torch.cat([found[name].flatten() for name in problem.layout.names]), exact) < 1e-12
+    if find_spec("safetensors") is not None:
+        hm.fisher_diagonal(problem, path=tmp_path / "fisher.safetensors")
+        stored = import_module("safetensors.torch").load_file(tmp_path / "fisher.safetensors")
+        assert all(torch.equal(stored[name], found[name]) for name in found)
+    merged = hm.merge([model, model], [found, found])
+    assert relative(merged.head.weight.detach(), model.head.weight.detach()) < 1e-12
+    assert merged.head.weight is merged.embed.weight
+    part = hm.Problem(model, "cross_entropy", inputs, targets, parameters=["inner.weight"])
+    assert list(hm.fisher_diagonal(part)) == ["inner.weight"]
+
+
 def test_fisher_diagonals_are_written_to_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = problem_of("mlp")
     found = hm.fisher_diagonal(problem, path=tmp_path / "fisher.pt")
@@ -426,6 +586,33 @@ def test_factors_that_do_not_converge_are_decomposed_by_another_method(
     found = hm.kronecker_curvature(single, kind).solve(single.gradient(), damping=0.1)
     assert found.dtype == torch.float32
     assert relative(found, expected) < 1e-5
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("used", [[0, 2, 3, 7], [], [5], list(range(9))])
+def test_rows_of_zeros_are_eigenvectors_of_their_own(
+    used: list[int], fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dead units: what LAPACK is given has no row of zeros, whatever it would make of one."""
+    rows = torch.randn(2, 9, generator=torch.Generator().manual_seed(0))  # rank 2
+    rows[:, [place for place in range(9) if place not in used]] = 0.0
+    factor, sizes, eigh = 1e-9 * rows.T @ rows, list[int](), torch.linalg.eigh
+
+    def watched(matrix: Tensor) -> Tensor:
+        sizes.append(len(matrix))
+        if fails:
+            raise torch.linalg.LinAlgError("linalg.eigh: The algorithm failed to converge")
+        found: Tensor = eigh(matrix)
+        return found
+
+    monkeypatch.setattr(torch.linalg, "eigh", watched)
+    values, vectors = eigenpairs_of(factor)
+    assert sizes == ([len(used)] if used else [])
+    assert values.dtype == vectors.dtype == torch.float32
+    assert bool((values.diff() >= 0).all())
+    torch.testing.assert_close(vectors.T @ vectors, torch.eye(9), rtol=0, atol=1e-5)
+    torch.testing.assert_close(factor @ vectors, vectors * values, rtol=0, atol=1e-5 * float(factor.norm()))
+    assert torch.linalg.matrix_rank(vectors[:, values.abs() <= 1e-6 * float(factor.norm())]) == 9 - min(2, len(used))
 
 
 def test_relative_damping_scales_with_the_mean_eigenvalue_of_each_block() -> None:
@@ -484,8 +671,16 @@ def test_wrong_arguments_are_answered_in_a_sentence() -> None:
 def test_many_outputs_ask_for_a_choice() -> None:
     torch.manual_seed(0)
     problem = hm.Problem(nn.Linear(3, 101), "cross_entropy", torch.randn(9, 3), torch.randint(101, (9,)))
-    with pytest.raises(InvalidInput, match=r"fisher must be chosen above 100 outputs.*sampled"):
-        hm.kronecker_curvature(problem)
+    # float64: factors of 101 outputs, and of 3 inputs with a bias; the entries of one block of 404
+    for kind, cost in (("kfac", 8 * (101**2 + 4**2)), ("block", 8 * 404**2), ("diagonal", 8 * 404)):
+        stated = (
+            f'101: "exact" propagates 101 gradients per sample, "sampled" and "empirical" one; .* take {cost:,} bytes'
+        )
+        with pytest.raises(InvalidInput, match=rf"fisher must be chosen above 100 outputs.*{stated}"):
+            hm.kronecker_curvature(problem, kind)
+        found = hm.kronecker_curvature(problem, kind, fisher="empirical")
+        held = [block.factors if isinstance(block, FactoredBlock) else [block.values] for block in found.blocks]
+        assert sum(tensor.nbytes for tensors in held for tensor in tensors) == cost
     assert hm.kronecker_curvature(problem, fisher="sampled").size == problem.num_parameters
 
 

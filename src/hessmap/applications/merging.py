@@ -146,6 +146,7 @@ def merge(
     factors = [1.0] * len(models) if weights is None else [checked_number("weights", one) for one in weights]
     fits = len(factors) == len(models) and all(one >= 0 for one in factors) and sum(factors) > 0
     require(fits, "weights must be one per model, not negative and not all zero", f"got {factors}")
+    curvatures = [_without_aliases(one, models[0]) for one in curvatures]
     layouts = [_layout_of(one) for one in curvatures]
     for layout in layouts:
         must = "all curvatures must have the same parameters"
@@ -215,6 +216,15 @@ class _Sum:
         value = checked_number("damping", damping)
         require(value >= 0, "damping must not be negative", f"got {value:g}")
         return value
+
+
+def _without_aliases(curvature: Curvatures, model: nn.Module) -> Curvatures:
+    """A dictionary without the further names of tied parameters, which a state dict has."""
+    if not isinstance(curvature, Mapping):
+        return curvature
+    first = dict(model.named_parameters())
+    further = {name for name, _ in model.named_parameters(remove_duplicate=False) if name not in first}
+    return {name: value for name, value in curvature.items() if name not in further}
 
 
 def _layout_of(curvature: Curvatures) -> Layout:

@@ -366,18 +366,9 @@ def _block_of(curvature: KroneckerCurvature, problem: Problem, layer: object) ->
         names = [name for name in problem.layout.names if layer in (name, name.rpartition(".")[0])]
         if names:
             (whole,) = curvature.blocks
-            return _part_of(whole, problem, tuple(names))
+            return whole.diagonal_of(problem.layout, tuple(names))
     layers = [name.rpartition(".")[0] or name for block in curvature.blocks for name in block.names]
     raise unknown_name("layer", layer, dict.fromkeys(layers))
-
-
-def _part_of(block: CurvatureBlock, problem: Problem, names: tuple[str, ...]) -> CurvatureBlock:
-    """The block of some parameters of a diagonal."""
-    places = [torch.arange(problem.layout[name].start, problem.layout[name].stop) for name in names]
-    entries = torch.cat(places).to(block.entries.device)
-    whole = torch.zeros(problem.num_parameters, dtype=block.values.dtype, device=block.values.device)
-    whole[block.entries] = block.values
-    return CurvatureBlock(names, block.form, entries, whole[entries], ())
 
 
 def _largest(values: Tensor, share: float) -> tuple[Tensor, Tensor]:

@@ -6,9 +6,8 @@ Functions of a block are those of its eigenvalues: Kronecker products, dense mat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,45 @@ from hessmap.linalg import Layout, SymmetricOperator, require_memory, to_host
 from hessmap.records import register_reader, save_archive
 
 
+@dataclass(frozen=True)
+class Span:
+    """Where some columns of a block's coordinates, a matrix (rows, columns), lie in the flat parameter vector.
+
+    Attributes:
+        start: Position of the first one.
+        rows: Rows of the matrix: outputs of the layer, or 1 where the coordinates are a vector.
+        columns: Columns.
+        is_transposed: Whether the parameter is stored as columns x rows. Defaults to False.
+    """
+
+    start: int
+    rows: int
+    columns: int
+    is_transposed: bool = False
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    def of(self, vectors: Tensor) -> Tensor:
+        """A view of its entries of flat vectors (size, count) as (rows, columns, count)."""
+        part = vectors[self.start : self.start + self.size]
+        if self.is_transposed:
+            return part.view(self.columns, self.rows, -1).transpose(0, 1)
+        return part.view(self.rows, self.columns, -1)
+
+
+def spans_of(layout: Layout, names: Sequence[str]) -> tuple[Span, ...]:
+    """The entries of some parameters as a vector; parameters that follow each other are one span."""
+    places, found = dict(layout), list[Span]()
+    for name in names:
+        start, size = places[name].start, places[name].stop - places[name].start
+        if found and found[-1].start + found[-1].columns == start:
+            start, size = found[-1].start, found.pop().columns + size
+        found.append(Span(start, 1, size))
+    return tuple(found)
+
+
 @dataclass(frozen=True, eq=False)
 class CurvatureBlock:
     """A block of the curvature by its eigenvectors and eigenvalues.
@@ -28,25 +66,42 @@ class CurvatureBlock:
     Attributes:
         names: Parameters covered by the block.
         form: "kronecker", "kronecker, corrected eigenvalues", "dense" or "diagonal".
-        entries: Positions of the block's coordinates in the flat parameter vector.
+        spans: Where the block's coordinates lie in the flat parameter vector, side by side: [W, b] by output.
         values: Eigenvalues: (outputs, inputs) of a Kronecker product, else a vector.
         bases: Eigenvectors of the output and the input factor, of the dense block, or none for a diagonal.
     """
 
     names: tuple[str, ...]
     form: str
-    entries: Tensor
+    spans: tuple[Span, ...]
     values: Tensor
     bases: tuple[Tensor, ...]
 
     @property
     def size(self) -> int:
-        return self.entries.numel()
+        return sum(span.size for span in self.spans)
 
     @property
-    def num_outputs(self) -> int:
-        """Rows of the coordinates as a matrix: 1 unless the block is a Kronecker product."""
-        return self.values.shape[0] if self.values.ndim == 2 else 1
+    def device(self) -> torch.device:
+        return self.values.device
+
+    @property
+    def entries(self) -> Tensor:
+        """Positions of the block's coordinates in the flat parameter vector."""
+        stop = max(span.start + span.size for span in self.spans)
+        return self.read(torch.arange(stop, device=self.device)[:, None])[:, 0]
+
+    def read(self, vectors: Tensor) -> Tensor:
+        """The block's coordinates of flat vectors (size, count)."""
+        parts = [span.of(vectors) for span in self.spans]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, 1)).reshape(-1, vectors.shape[1])
+
+    def write(self, coordinates: Tensor, vectors: Tensor) -> None:
+        """Put the block's coordinates into flat vectors (size, count)."""
+        parts = coordinates.view(self.spans[0].rows, -1, vectors.shape[1])
+        columns = [span.columns for span in self.spans]
+        for span, part in zip(self.spans, torch.split(parts, columns, 1), strict=True):
+            span.of(vectors).copy_(part)
 
     def apply(self, function: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
         """Multiply columns by a function of the block, given on its eigenvalues."""
@@ -72,15 +127,21 @@ class CurvatureBlock:
             return (squares[0] @ self.values @ squares[1].T).flatten()
         return squares[0] @ self.values if squares else self.values
 
+    def diagonal_of(self, layout: Layout, names: tuple[str, ...]) -> CurvatureBlock:
+        """The block of some parameters of a diagonal."""
+        whole = self.values.new_zeros(layout.size, 1)
+        self.write(self.values, whole)
+        values = torch.cat([whole[dict(layout)[name], 0] for name in names])
+        return CurvatureBlock(names, self.form, spans_of(layout, names), values, ())
+
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> CurvatureBlock:
         """The block on another device, its numbers in another dtype."""
         bases = tuple(basis.to(device, dtype) for basis in self.bases)
-        return CurvatureBlock(self.names, self.form, self.entries.to(device), self.values.to(device, dtype), bases)
+        return CurvatureBlock(self.names, self.form, self.spans, self.values.to(device, dtype), bases)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What determines the block beside its names, for a file."""
-        bases = {f"basis{place}": basis for place, basis in enumerate(self.bases)}
-        return {"entries": self.entries, "values": self.values, **bases}
+        """What determines the block beside its names and spans, for a file."""
+        return {"values": self.values, **{f"basis{place}": basis for place, basis in enumerate(self.bases)}}
 
 
 class FactoredBlock(CurvatureBlock):
@@ -91,7 +152,7 @@ class FactoredBlock(CurvatureBlock):
     Args:
         names: Parameters covered by the block.
         form: As of a CurvatureBlock.
-        entries: Positions of the block's coordinates in the flat parameter vector.
+        spans: As of a CurvatureBlock.
         factors: The matrix, or the output and the input factor.
         shift: Multiple of the identity that is added to the product. Defaults to 0.
     """
@@ -100,24 +161,29 @@ class FactoredBlock(CurvatureBlock):
     shift: float
 
     def __init__(
-        self, names: tuple[str, ...], form: str, entries: Tensor, factors: Sequence[Tensor], shift: float = 0.0
+        self,
+        names: tuple[str, ...],
+        form: str,
+        spans: tuple[Span, ...],
+        factors: Sequence[Tensor],
+        shift: float = 0.0,
     ) -> None:
-        fields = {"names": names, "form": form, "entries": entries, "factors": tuple(factors), "shift": shift}
+        fields = {"names": names, "form": form, "spans": spans, "factors": tuple(factors), "shift": shift}
         self.__dict__.update(fields)
 
-    @cached_property
-    def _spectrum(self) -> tuple[Tensor, tuple[Tensor, ...]]:
-        pairs = [eigenpairs_of(factor) for factor in self.factors]
-        values = pairs[0][0] if len(pairs) == 1 else torch.outer(pairs[0][0], pairs[1][0])
-        return values + self.shift, tuple(vectors for _, vectors in pairs)
-
     @property
-    def num_outputs(self) -> int:
-        return len(self.factors[0]) if len(self.factors) == 2 else 1
+    def device(self) -> torch.device:
+        return self.factors[0].device
+
+    @cached_property
+    def _spectrum(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        values, vectors = zip(*(eigenpairs_of(factor) for factor in self.factors), strict=True)
+        return values, vectors
 
     @property
     def values(self) -> Tensor:
-        return self._spectrum[0]
+        values, _ = self._spectrum  # their products are as many as parameters: made when needed, and not kept
+        return (values[0] if len(values) == 1 else torch.outer(*values)) + self.shift
 
     @property
     def bases(self) -> tuple[Tensor, ...]:
@@ -138,11 +204,11 @@ class FactoredBlock(CurvatureBlock):
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> FactoredBlock:
         factors = [factor.to(device, dtype) for factor in self.factors]
-        return FactoredBlock(self.names, self.form, self.entries.to(device), factors, self.shift)
+        return FactoredBlock(self.names, self.form, self.spans, factors, self.shift)
 
     def tensors(self) -> dict[str, Tensor]:
         factors = {f"factor{place}": factor for place, factor in enumerate(self.factors)}
-        return {"entries": self.entries, "shift": torch.tensor(self.shift, dtype=torch.float64), **factors}
+        return {"shift": torch.tensor(self.shift, dtype=torch.float64), **factors}
 
 
 class KroneckerCurvature(SymmetricOperator):
@@ -167,7 +233,7 @@ class KroneckerCurvature(SymmetricOperator):
         self.fisher = fisher
         self.dtype = dtype
         if self.blocks:
-            self.device = self.blocks[0].entries.device
+            self.device = self.blocks[0].device
 
     @property
     def size(self) -> int:
@@ -220,10 +286,10 @@ class KroneckerCurvature(SymmetricOperator):
         return torch.cat([block.values.flatten() for block in self.blocks]).sort(descending=True).values
 
     def exact_diagonal(self, max_products: float | None = None) -> Tensor | None:
-        diagonal = torch.zeros(self.size, dtype=torch.float64)
+        diagonal = torch.zeros(self.size, 1, dtype=torch.float64)
         for block in self.blocks:
-            diagonal[block.entries.flatten().cpu()] = block.diagonal().to("cpu", torch.float64)
-        return diagonal
+            block.write(block.diagonal().to("cpu", torch.float64), diagonal)
+        return diagonal[:, 0]
 
     def to_dense(self) -> Tensor:
         require_memory("the dense form", 8 * self.size**2, "Use products, or block by block")
@@ -246,7 +312,8 @@ class KroneckerCurvature(SymmetricOperator):
         blocks, arrays = list[dict[str, Any]](), dict[str, Any]()
         for number, block in enumerate(self.blocks):
             parts = block.tensors()
-            blocks.append({"names": block.names, "form": block.form, "tensors": list(parts)})
+            spans = [astuple(span) for span in block.spans]
+            blocks.append({"names": block.names, "form": block.form, "spans": spans, "tensors": list(parts)})
             arrays |= {f"{number}.{name}": part.cpu().numpy() for name, part in parts.items()}
         about = {"kind": self.kind, "part": self.part, "fisher": self.fisher}
         about["dtype"] = str(self.dtype).removeprefix("torch.")
@@ -286,23 +353,11 @@ class KroneckerCurvature(SymmetricOperator):
         return self._by_block(lambda block, columns: block.apply(function, columns), vectors)
 
     def _by_block(self, product: Callable[[CurvatureBlock, Tensor], Tensor], vectors: Tensor) -> Tensor:
-        columns = vectors.reshape(len(vectors), -1).to(self.device)
+        columns = vectors.reshape(len(vectors), -1).to(self.device).contiguous()
         result = torch.zeros_like(columns)
-        for block, spans in zip(self.blocks, self._spans, strict=True):
-            if spans is None:
-                result[block.entries] = product(block, columns[block.entries]).to(result.dtype)
-                continue
-            parts = [columns[span.place].view(span.rows, -1, columns.shape[1]) for span in spans]
-            joined = parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-            found = product(block, joined.flatten(0, 1)).view(joined.shape)
-            for span, part in zip(spans, torch.split(found, [part.shape[1] for part in parts], 1), strict=True):
-                result[span.place].view(part.shape).copy_(part)
+        for block in self.blocks:
+            block.write(product(block, block.read(columns)).to(result.dtype), result)
         return result.reshape(vectors.shape).to(vectors.device)
-
-    @cached_property
-    def _spans(self) -> list[list[_Span] | None]:
-        """Of every block its coordinates as slices of a vector, which are moved faster than single entries."""
-        return [_spans_of(block) for block in self.blocks]
 
     def __repr__(self) -> str:
         forms = [block.form for block in self.blocks]
@@ -310,39 +365,15 @@ class KroneckerCurvature(SymmetricOperator):
         return f"{self.kind} curvature of size {self.size} ({self.part}, {self.fisher} Fisher; blocks: {counts})"
 
 
-@dataclass(frozen=True)
-class _Span:
-    """A slice of the flat parameters: some columns of the coordinates of a block, as a matrix of so many rows."""
-
-    place: slice
-    rows: int
-
-
-def _spans_of(block: CurvatureBlock) -> list[_Span] | None:
-    """The coordinates as slices that stand side by side, for example [W, b] by output; None if they are in another
-    order."""
-    rows = block.num_outputs
-    entries = block.entries.view(rows, -1)
-    starts = [0, *((entries[0].diff() != 1).nonzero().flatten() + 1).tolist(), entries.shape[1]]
-    found = []
-    for start, stop in pairwise(starts):
-        part = entries[:, start:stop]
-        first = int(part[0, 0])
-        if not torch.equal(part.flatten(), torch.arange(first, first + part.numel(), device=part.device)):
-            return None
-        found.append(_Span(slice(first, first + part.numel()), rows))
-    return found
-
-
 def _restored(header: dict[str, Any], arrays: dict[str, Any]) -> KroneckerCurvature:
     blocks = list[CurvatureBlock]()
     for number, about in enumerate(header["blocks"]):
-        entries, second, *others = (torch.from_numpy(arrays[f"{number}.{name}"]) for name in about["tensors"])
-        names, form = tuple(about["names"]), about["form"]
+        first, *others = (torch.from_numpy(arrays[f"{number}.{name}"]) for name in about["tensors"])
+        names, form, spans = tuple(about["names"]), about["form"], tuple(Span(*span) for span in about["spans"])
         if "shift" in about["tensors"]:
-            blocks.append(FactoredBlock(names, form, entries, others, float(second)))
+            blocks.append(FactoredBlock(names, form, spans, others, float(first)))
         else:
-            blocks.append(CurvatureBlock(names, form, entries, second, tuple(others)))
+            blocks.append(CurvatureBlock(names, form, spans, first, tuple(others)))
     layout = Layout(tuple((name, tuple(shape)) for name, shape in header["shapes"]))
     given = {name: header[name] for name in ("kind", "part", "fisher")}
     return KroneckerCurvature(layout, blocks, dtype=getattr(torch, header["dtype"]), **given)
@@ -352,8 +383,22 @@ register_reader("KroneckerCurvature", _restored)
 
 
 def eigenpairs_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """In the matrix's own format; or in float64 on the host, by another method, where LAPACK's divide and conquer does
-    not converge: it can fail for large factors of low rank, which few samples give."""
+    """Eigenvalues in ascending order, and eigenvectors as columns, of a symmetric matrix.
+
+    Rows of zeros (inputs that no sample uses, dead units) belong to unit vectors and are left out of the decomposition.
+    LAPACK's divide and conquer can fail to converge for factors of low rank; then the rest is decomposed by relatively
+    robust representations in float64 on the host.
+    """
+    is_used = (matrix != 0).any(1)
+    if not bool(is_used.all()):
+        place, unused = is_used.nonzero().flatten(), (~is_used).nonzero().flatten()
+        own = eigenpairs_of(matrix[place][:, place]) if len(place) else (matrix.new_zeros(0), matrix.new_zeros(0, 0))
+        values, vectors = matrix.new_zeros(len(matrix)), torch.zeros_like(matrix)
+        values[: len(place)] = own[0]
+        vectors[place, : len(place)] = own[1]
+        vectors[unused, torch.arange(len(place), len(matrix), device=matrix.device)] = 1.0
+        order = values.argsort(stable=True)
+        return values[order], vectors[:, order]
     symmetric = (matrix + matrix.T) / 2
     try:
         values, vectors = torch.linalg.eigh(symmetric)

@@ -37,11 +37,18 @@ from hessmap.hessians import (
     outer_product_hessian,
 )
 from hessmap.layers.comparison import best_kronecker_product
-from hessmap.layers.curvature_operator import CurvatureBlock, FactoredBlock, KroneckerCurvature, eigenpairs_of
+from hessmap.layers.curvature_operator import (
+    CurvatureBlock,
+    FactoredBlock,
+    KroneckerCurvature,
+    Span,
+    eigenpairs_of,
+    spans_of,
+)
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
-from hessmap.layers.layer import find_layer, layer_names, name_of_layer, plain_weights
-from hessmap.linalg import require_memory, rows_that_fit
+from hessmap.layers.layer import factored_weights, find_layer, layer_names, name_of_layer
+from hessmap.linalg import Layout, require_memory, rows_that_fit
 from hessmap.losses import output_roots, require_parts
 from hessmap.problem import (
     Batch,
@@ -60,6 +67,7 @@ CurvatureKind = Literal["kfac", "ekfac", "best", "diagonal", "block", "full"]
 FisherKind = Literal["exact", "sampled", "empirical"]
 Sharing = Literal["expand", "reduce"]
 
+_FACTORED = ("kfac", "ekfac", "best")
 _MOST_OUTPUTS = 100  # up to which all columns of the loss Hessian's root are propagated by default
 _BATCH_BYTES = 2**26  # of output gradients and per-sample rows held at once
 _ROWS_AT_ONCE = 16  # columns of the loss Hessian's root that are propagated together
@@ -122,7 +130,7 @@ def kronecker_curvature(
     require_name("kind", kind, get_args(CurvatureKind))
     require_name("part", part, ("outer_product", "loss"))
     require_name("sharing", sharing, get_args(Sharing))
-    fisher = _chosen_fisher(problem, fisher, part)
+    fisher = _chosen_fisher(problem, fisher, part, kind)
     must = "curvature over several processes needs part='outer_product'"
     is_split = distributed or problem.local is not problem
     require(part == "outer_product" or not is_split, must, f"got part={part!r}")
@@ -132,7 +140,7 @@ def kronecker_curvature(
         blocks = [block.to(like.device, like.dtype) for block in _loss_blocks(problem, kind, sharing)]
     else:
         blocks = _Rows(problem, fisher, checked_seed(seed)).blocks(kind, sharing)
-    ordered = sorted(blocks, key=lambda block: int(block.entries.flatten()[0]))
+    ordered = sorted(blocks, key=lambda block: block.spans[0].start)
     return KroneckerCurvature(
         problem.layout, ordered, kind=kind, part=part, fisher=fisher, dtype=problem.parameters.dtype
     )
@@ -141,7 +149,7 @@ def kronecker_curvature(
 def fisher_diagonal(
     problem: Problem, *, fisher: FisherKind | None = None, path: str | Path | None = None, seed: int = 0
 ) -> dict[str, Tensor]:
-    """Compute the diagonal of the Fisher information, one tensor per parameter.
+    """Compute the diagonal of the Fisher information as a dictionary with the names and shapes of the state dict.
 
     Args:
         problem: Model, loss and data.
@@ -153,7 +161,9 @@ def fisher_diagonal(
         seed: Seed of the draws of ``fisher="sampled"``.
 
     Returns:
-        The diagonal by parameter name, each tensor in the shape of its parameter.
+        The diagonal by parameter name, each tensor in the shape of its parameter, in the order of the state dict. A
+        tied parameter has every name that the state dict gives it, with one tensor. Buffers and parameters that are
+        not differentiated have no entry.
 
     Raises:
         InvalidInput: If ``fisher`` is unknown or must be chosen.
@@ -171,18 +181,27 @@ def fisher_diagonal(
         {'weight': tensor([[5., 2.]], dtype=torch.float64)}
     """
     require_problem(problem)
-    chosen = _chosen_fisher(problem, fisher, "outer_product")
+    chosen = _chosen_fisher(problem, fisher, "outer_product", "diagonal")
     writes_safetensors = path is not None and Path(path).suffix == ".safetensors"
     if writes_safetensors:
         _require_safetensors()
     block = _Rows(problem, chosen, checked_seed(seed)).diagonal(problem.layout.names)
-    diagonal = problem.unflatten(block.values)
+    diagonal = _as_state_dict(problem, problem.unflatten(block.values))
     if writes_safetensors:
         save_file: Callable[..., None] = import_module("safetensors.torch").save_file
-        save_file({name: values.contiguous() for name, values in diagonal.items()}, path)
+        save_file({name: values.clone() for name, values in diagonal.items()}, path)  # it refuses shared memory
     elif path is not None:
         torch.save(diagonal, path)
     return diagonal
+
+
+def _as_state_dict(problem: Problem, diagonal: dict[str, Tensor]) -> dict[str, Tensor]:
+    """By every name of a parameter, in the order of the state dict."""
+    named = list(problem.model.named_parameters(remove_duplicate=False))
+    first = {id(parameter): name for name, parameter in named if name in diagonal}
+    found = {name: diagonal[first[id(parameter)]] for name, parameter in named if id(parameter) in first}
+    ordered = {name: found[name] for name in problem.model.state_dict() if name in found}
+    return ordered | {name: values for name, values in diagonal.items() if name not in ordered}
 
 
 def _require_safetensors() -> None:
@@ -191,7 +210,7 @@ def _require_safetensors() -> None:
         raise MissingExtra(sentence("a .safetensors file needs the package safetensors", "it is not installed", remedy))
 
 
-def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str) -> FisherKind:
+def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str, kind: CurvatureKind) -> FisherKind:
     if fisher is not None:
         require_name("fisher", fisher, get_args(FisherKind))
     must = 'part="loss" has no sampled or empirical form'
@@ -199,9 +218,25 @@ def _chosen_fisher(problem: Problem, fisher: FisherKind | None, part: str) -> Fi
     require_parts(problem.loss, "Kronecker-factored curvature")
     if fisher is None and part == "outer_product" and problem.output_dim > _MOST_OUTPUTS:
         must = f"fisher must be chosen above {_MOST_OUTPUTS} outputs"
-        got = f'the model has {problem.output_dim}, and "exact" propagates about as many gradients per sample'
-        raise InvalidInput(sentence(must, got, 'Pass fisher="sampled" (one gradient), "empirical" or "exact"'))
+        count, size = problem.output_dim, _num_entries(problem.local, kind) * problem.dtype.itemsize
+        got = (
+            f'the model has {count:,}: "exact" propagates {count:,} gradients per sample, "sampled" and "empirical" '
+            f"one; the {'factors' if kind in _FACTORED else 'entries'} of each take {size:,} bytes"
+        )
+        raise InvalidInput(sentence(must, got, 'Pass fisher="sampled", "empirical" or "exact"'))
     return fisher or "exact"
+
+
+def _num_entries(problem: Problem, kind: CurvatureKind) -> int:
+    """Numbers that a curvature consists of: entries of its factors, blocks and diagonals."""
+    if kind not in _FACTORED:
+        groups = [(name,) for name in problem.layout.names] if kind == "diagonal" else _groups(problem, kind)
+        power = 1 if kind == "diagonal" else 2
+        return sum(problem.layout.restricted_to(names).size ** power for names in groups)
+    uses = [recording_of(problem).uses[number] for number in _factored_uses(problem)]
+    covered = {name for use in uses for name in use.parameters}
+    others = sum(problem.layout.restricted_to((name,)).size for name in problem.layout.names if name not in covered)
+    return others + sum(use.num_outputs**2 + use.num_features**2 for use in uses)
 
 
 class _Rows:
@@ -228,23 +263,30 @@ class _Rows:
         factors = self._factors(sharing)
         if kind == "best":
             factors = self._nearest_factors(factors)
-        entries = [(names, places.flatten()) for names, places in self._entries()]
+        coordinates = self._coordinates()
         if kind != "ekfac":
-            pairs = zip(entries, factors, strict=True)
-            return [FactoredBlock(names, "kronecker", places, pair) for (names, places), pair in pairs]
-        bases = [(eigenpairs_of(left)[1], eigenpairs_of(right)[1]) for left, right in factors]
-        found = zip(entries, self._second_moments(bases), bases, strict=True)
+            pairs = zip(coordinates, factors, strict=True)
+            return [FactoredBlock(names, "kronecker", spans, pair) for (names, spans), pair in pairs]
+        bases = list[tuple[Tensor, Tensor]]()
+        while factors:  # which are given up one by one: eigenvectors take the same memory
+            left, right = factors.pop(0)
+            bases.append((eigenpairs_of(left)[1], eigenpairs_of(right)[1]))
+        found = zip(coordinates, self._second_moments(bases), bases, strict=True)
         form = "kronecker, corrected eigenvalues"
-        return [CurvatureBlock(names, form, places, values, basis) for (names, places), values, basis in found]
+        return [CurvatureBlock(names, form, spans, values, basis) for (names, spans), values, basis in found]
 
-    def _entries(self) -> list[tuple[tuple[str, ...], Tensor]]:
-        """Of every layer its parameters, and the flat positions of [W, b] as (outputs, columns)."""
-        layout, found = dict(self.problem.layout), []
+    def _coordinates(self) -> list[tuple[tuple[str, ...], tuple[Span, ...]]]:
+        """Of every layer its parameters, and where [W, b] lies, by output."""
+        starts = {name: place.start for name, place in self.problem.layout}
+        found = []
         for number in self.uses:
             use = recording_of(self.problem).uses[number]
-            columns = [layout[piece.name].start + piece.places(use.num_outputs) for piece in use.pieces]
-            joined = torch.cat(columns, 1) if len(columns) > 1 else columns[0]
-            found.append((tuple(piece.name for piece in use.pieces), joined.to(self.problem.device)))
+            spans = []
+            for piece in use.pieces:
+                columns = piece.features.stop - piece.features.start
+                is_transposed = piece.entries is not None and columns > 1
+                spans.append(Span(starts[piece.name], use.num_outputs, columns, is_transposed))
+            found.append((tuple(piece.name for piece in use.pieces), tuple(spans)))
         return found
 
     def _factors(self, sharing: Sharing) -> list[tuple[Tensor, Tensor]]:
@@ -320,31 +362,28 @@ class _Rows:
         return [self._sum(total) for total in sums]
 
     def diagonal(self, names: tuple[str, ...]) -> CurvatureBlock:
-        problem, layout = self.problem, dict(self.problem.layout)
-        entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
-        whole = None
-        if self.fisher != "sampled" and len(names) == len(layout):
-            whole = exact_diagonal(problem, "outer_product" if self.fisher == "exact" else "empirical_fisher")
-        if whole is not None:
-            values = whole[entries].to(problem.parameters)
-        else:
-            values = torch.zeros(len(entries), dtype=problem.parameters.dtype, device=problem.device)
+        problem, values = self.problem, None
+        if self.fisher != "sampled" and names == problem.layout.names:
+            values = exact_diagonal(problem, "outer_product" if self.fisher == "exact" else "empirical_fisher")
+        if values is None:
+            values = problem.parameters.new_zeros(problem.layout.restricted_to(names).size)
             for rows in self._parameter_rows(names):
                 values += rows.square().sum(0)
-        return CurvatureBlock(names, "diagonal", entries.to(problem.device), self._sum(values), ())
+        values = self._sum(values.to(problem.parameters))
+        return CurvatureBlock(names, "diagonal", spans_of(problem.layout, names), values, ())
 
     def _dense(self, names: tuple[str, ...]) -> CurvatureBlock:
-        problem, layout = self.problem, dict(self.problem.layout)
-        entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
-        require_memory(f"the dense block of {len(entries):,} parameters", 24 * len(entries) ** 2, 'Use kind="ekfac"')
+        problem, size = self.problem, self.problem.layout.restricted_to(names).size
+        names = problem.layout.restricted_to(names).names  # the order of the rows
+        require_memory(f"the dense block of {size:,} parameters", 24 * size**2, 'Use kind="ekfac"')
         if self.fisher == "sampled":
-            matrix = torch.zeros(len(entries), len(entries), dtype=problem.parameters.dtype, device=problem.device)
+            matrix = problem.parameters.new_zeros(size, size)
             for rows in self._parameter_rows(names):
                 matrix += rows.T @ rows
         else:
             make = outer_product_hessian if self.fisher == "exact" else empirical_fisher
-            matrix = _hessian_block(make(problem), entries)
-        return _dense_block(names, entries.to(problem.device), self._sum(matrix))
+            matrix = _own(make(problem), names)
+        return FactoredBlock(names, "dense", spans_of(problem.layout, names), (self._sum(matrix),))
 
     def _layers(self) -> Iterator[_LayerRows]:
         """Output gradients (samples, rows, outputs, positions) of every factored layer, batch by batch; the rows of one
@@ -418,27 +457,18 @@ class _LayerRows:
 
 def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> list[CurvatureBlock]:
     """Blocks of the full Hessian, layer by layer, from the exact second derivative in each layer's outputs."""
-    hessian = Hessian(problem, "loss")
-    layout = dict(problem.layout)
-
-    def entries_of(names: Sequence[str]) -> Tensor:
-        return torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
-
+    hessian, layout = Hessian(problem, "loss"), problem.layout
     if kind == "diagonal":
-        names = problem.layout.names
-        return [_loss_diagonal(hessian, names, entries_of(names))]
+        return [_loss_diagonal(hessian, layout, layout.names)]
     groups = _groups(problem, kind)
     if kind in ("block", "full"):
-        return [
-            _dense_block(names, entries_of(names), hessian.dense_block(*[entries_of(names)] * 2)) for names in groups
-        ]
+        return [FactoredBlock(names, "dense", spans_of(layout, names), (_own(hessian, names),)) for names in groups]
     require(kind != "ekfac", 'part="loss" has no EK-FAC form', "got kind='ekfac'", 'Use "kfac", "best" or "block"')
     known, blocks = layer_names(problem), []
     for names in groups:
         layer = name_of_layer(names[0])
-        plain = layer in known and find_layer(problem, layer).is_plain
-        if not plain:
-            blocks.append(_loss_diagonal(hessian, names, entries_of(names)))
+        if layer not in known or not find_layer(problem, layer).has_factors:
+            blocks.append(_loss_diagonal(hessian, layout, names))
             continue
         with_bias = len(names) == 2
         own = find_layer(problem, layer, with_bias)
@@ -449,36 +479,41 @@ def _loss_blocks(problem: Problem, kind: CurvatureKind, sharing: Sharing) -> lis
         else:
             product = best_kronecker_product(layer_hessian(problem, layer, with_bias=with_bias)).product
             pair, penalty = (product.output_factor, product.input_factor), 0.0  # nearest to a block that has it
-        places = entries_of(names[:1]).reshape(own.num_outputs, -1)
-        if with_bias:
-            places = torch.cat([places, entries_of(names[1:])[:, None]], 1)
-        blocks.append(FactoredBlock(names, "kronecker", places.flatten(), pair, penalty))
+            pair = pair[::-1] if own.is_transposed else pair  # of the weight as it is stored
+        places = dict(layout)
+        spans = [Span(places[names[0]].start, own.num_outputs, own.num_inputs, own.is_transposed)]
+        spans += [Span(places[name].start, own.num_outputs, 1) for name in names[1:]]
+        blocks.append(FactoredBlock(names, "kronecker", tuple(spans), pair, penalty))
     return blocks
 
 
-def _hessian_block(hessian: Hessian, entries: Tensor) -> Tensor:
+def _own(hessian: Hessian, names: tuple[str, ...]) -> Tensor:
+    """The dense block of some parameters."""
+    layout = dict(hessian.problem.layout)
+    entries = torch.cat([torch.arange(layout[name].start, layout[name].stop) for name in names])
     require_memory("a dense block", 24 * len(entries) ** 2, 'Use kind="kfac"')
     return hessian.dense_block(entries, entries)
 
 
-def _loss_diagonal(hessian: Hessian, names: tuple[str, ...], entries: Tensor) -> CurvatureBlock:
-    whole = hessian.exact_diagonal()
-    values = _hessian_block(hessian, entries).diagonal().clone() if whole is None else whole[entries]
-    return CurvatureBlock(names, "diagonal", entries, values, ())
-
-
-def _dense_block(names: tuple[str, ...], entries: Tensor, matrix: Tensor) -> CurvatureBlock:
-    return FactoredBlock(names, "dense", entries, (matrix,))
+def _loss_diagonal(hessian: Hessian, layout: Layout, names: tuple[str, ...]) -> CurvatureBlock:
+    places, whole = dict(layout), hessian.exact_diagonal()
+    if whole is None:
+        values = _own(hessian, names).diagonal().clone()
+    else:
+        values = torch.cat([whole[places[name]] for name in names])
+    return CurvatureBlock(names, "diagonal", spans_of(layout, names), values, ())
 
 
 def _factored_uses(problem: Problem) -> tuple[int, ...]:
     """Numbers of the uses that have Kronecker factors: one linear map or ungrouped convolution per weight."""
     require_true_derivatives(problem, order=1)
-    recording, plain, numbers = recording_of(problem), plain_weights(problem), []
+    recording, factored, numbers = recording_of(problem), factored_weights(problem), []
     for number, use in enumerate(recording.uses):
-        is_whole = use.weight is not None and use.weight.name in plain and use.kind in ("linear", "convolution")
-        owns_bias = use.bias is None or len(recording.uses_of(use.bias.name)) == 1
-        if is_whole and owns_bias:
+        if use.weight is None or use.weight.name not in factored:
+            continue
+        if use.bias is None or (
+            len(recording.uses_of(use.bias.name)) == 1 and use.bias.entries((use.num_outputs, 1)) is None
+        ):
             numbers.append(number)
     return tuple(numbers)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import require
+from hessmap.layers.curvature_operator import eigenpairs_of
 from hessmap.layers.factors import LayerFactors, PatchRule, layer_factors
 from hessmap.linalg import Layout, SymmetricOperator
 from hessmap.problem import Problem
@@ -182,7 +183,7 @@ def product_of_factors(factors: LayerFactors) -> KroneckerProduct:
 
 
 def _descending_eigenpairs(factor: Tensor) -> tuple[Tensor, Tensor]:
-    values, vectors = torch.linalg.eigh((factor + factor.T) / 2)
+    values, vectors = eigenpairs_of(factor)
     return values.flip(0), vectors.flip(1)
 
 

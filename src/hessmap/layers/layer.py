@@ -63,6 +63,16 @@ class Layer:
         return len(self.uses) == 1 and use.num_groups == 1 and use.kind != "embedding" and use.weight_entries is None
 
     @property
+    def has_factors(self) -> bool:
+        """Whether its curvature has Kronecker factors: the whole weight is used once, in a linear map or an ungrouped
+        convolution, and is stored as outputs x inputs or as inputs x outputs."""
+        use = self.uses[0][1]
+        if len(self.uses) > 1 or use.num_groups > 1 or use.kind not in ("linear", "convolution"):
+            return False
+        transposed = torch.arange(self.num_outputs * self.num_inputs).view(self.num_inputs, -1).T.flatten()
+        return use.weight_entries is None or torch.equal(use.weight_entries.cpu(), transposed)
+
+    @property
     def weight_shape(self) -> tuple[int, int]:
         """Shape of the stored weight as a matrix, including its bias."""
         inputs = self.num_inputs + self.with_bias
@@ -194,10 +204,10 @@ def find_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
     return _traced_layer(problem, name, with_bias)
 
 
-def plain_weights(problem: Problem) -> frozenset[str]:
-    """Names of the weights whose layers are plain, from the trace alone: no derivative is checked."""
+def factored_weights(problem: Problem) -> frozenset[str]:
+    """Names of the weights that have Kronecker factors, from the trace alone: no derivative is checked."""
     layers = (_traced_layer(problem, name) for name in layer_names(problem))
-    return frozenset(layer.weight for layer in layers if layer.is_plain)
+    return frozenset(layer.weight for layer in layers if layer.has_factors)
 
 
 def _traced_layer(problem: Problem, name: str, with_bias: bool = False) -> Layer:
