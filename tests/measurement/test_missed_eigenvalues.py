@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 
 from hessmap.linalg.lanczos import BlockLanczos, ScaledProduct
+from hessmap.measurement.eigenpair_iteration import beside_basis
 from hessmap.measurement.eigenpairs import top_eigenpairs
-from hessmap.measurement.wanted_pairs import least_overlap, overlap_bound
+from hessmap.measurement.wanted_pairs import ENDS, MISSED, WantedPairs, least_overlap, missed_probability, overlap_bound
 
 STEPS = np.repeat(np.linspace(1, 0, 40), 5)  # five copies each, 2.6 % apart
 
@@ -75,3 +78,50 @@ def test_a_search_that_ends_before_it_has_decided_says_so() -> None:
     cut = top_eigenpairs(np.diag(values), 1, tolerance=1e-3, max_products=whole.num_products - 10)
     assert not cut.converged
     assert "not converged: the products do not exclude a larger eigenvalue that was missed" in cut.provenance.notes
+
+
+@pytest.mark.parametrize("which", ENDS)
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("count", [1, 4])
+def test_eigenvalues_beyond_a_point_are_those_of_the_basis_and_those_beside_it(
+    which: str, width: int, count: int
+) -> None:
+    """By dense eigenvalues: whatever has converged, the operator beside a basis accounts for all that it lacks."""
+    seen = []
+    for seed, steps in product(range(6), (3, 6, 12, 18)):
+        generator = torch.Generator().manual_seed(seed)
+        root = torch.randn(60, 60, generator=generator, dtype=torch.float64)
+        matrix = root + root.T
+        process = BlockLanczos(ScaledProduct(matrix.matmul, 60), 60, generator)
+        process.start(torch.zeros(0, 60, dtype=torch.float64), width)
+        while process.dimension < max(2 * count, steps * width):
+            process.expand()
+        wanted = WantedPairs(which, count, 0.05 if which in ("largest", "smallest") else 0.3, "norm")
+        values, vectors, residuals = process.ritz()
+        found = values[wanted.wanted_places(values)]
+        points = wanted.bounds(found, wanted.slack(found, process.norm))
+        examined = beside_basis(process, wanted, values, vectors, residuals)
+        if examined is None:
+            assert which in ("both_ends", "magnitude")
+            continue
+        beside, _ = examined
+        basis, scale = process.basis, process.product.scale
+        complement = torch.linalg.qr(basis.T, mode="complete")[0][:, process.dimension :]
+        whole = matrix / scale
+        if beside.addition is not None:
+            rows, middle = beside.addition
+            whole = whole + rows.T @ middle @ rows
+        rest = torch.linalg.eigvalsh(complement.T @ whole @ complement)
+        inside, all_of_them = process.ritz()[0], torch.linalg.eigvalsh(matrix / scale)
+        for sign, point, other in zip((-1, 1), points, beside.points, strict=True):
+            if point is not None and other is not None:
+                known, every = (int((sign * values > sign * point).sum()) for values in (inside, all_of_them))
+                num_others = int((sign * rest > sign * other).sum())
+                assert every <= known + num_others
+                assert every == known + num_others or count > 1 or which in ("both_ends", "magnitude")
+                seen.append(every > known)
+    assert any(seen) or (seen and which in ("both_ends", "magnitude"))
+
+
+def test_the_probabilities_of_all_probes_add_up_to_the_one_that_is_promised() -> None:
+    assert sum(missed_probability(place) for place in range(1, 10_000)) == pytest.approx(MISSED, rel=1e-4)

@@ -26,6 +26,7 @@ from hessmap.linalg.devices import empty, full_precision, normal_vectors, widest
 from hessmap.linalg.orthogonalisation import (
     MeasuredOrthogonality,
     OrthogonalityEstimate,
+    inner_matrix,
     inner_products,
     orthonormal_directions,
     pieces,
@@ -128,6 +129,11 @@ class ScaledProduct:
         """Multiply with a matrix from now on, which must be that of the operator."""
         self._product, self._is_new = lambda vectors: matrix @ vectors.to(matrix), True
 
+    @property
+    def first(self) -> tuple[Tensor, Tensor] | None:
+        """The first vector whose product was not zero, as a column, and that product, if they are kept."""
+        return self._first
+
     def change(self, rounding: float) -> float:
         """How far the first product is from what it was when it is made once more, relative to its size.
 
@@ -194,7 +200,7 @@ class LanczosProcess(ABC):
 
     Vectors are rows: ``block`` is (width, size), in the number format of the product, ``coupling`` (width, dimension).
     The basis may be stored in float32, for products in float32: it is orthonormal to 1e-7 then. Values are in the unit
-    of the product.
+    of the product. With an ``addition`` of rows and a matrix M, the operator is A + rows^T M rows.
     """
 
     def __init__(
@@ -209,6 +215,7 @@ class LanczosProcess(ABC):
         self.product = product
         self.size = product.size
         self.dimension = 0
+        self.addition: tuple[Tensor, Tensor] | None = None
         self.block = torch.zeros(*spaces, 0, self.size, dtype=product.dtype, device=product.device)
         self.coupling = torch.zeros(*spaces, 0, 0, dtype=torch.float64)
         self._vectors = _empty_on(home or product.device, (*spaces, num_stored, self.size), precision)
@@ -243,9 +250,13 @@ class LanczosProcess(ABC):
         old, width = self.dimension, self.width
         self._store_block()
         rest = self._images()
-        inside = self._remove_basis(rest)
-        require_finite_products(inside)
-        self._project(old, inside)
+        if self.addition is not None:
+            rows, matrix = self.addition
+            inside = inner_matrix(self.block.flatten(0, -2), rows) @ matrix
+            rest += (inside.to(rest) @ rows).view_as(rest)
+        taken = self._remove_basis(rest)
+        require_finite_products(taken)
+        self._project(old, taken)
         coefficients = self._make_block(rest, width)
         self.coupling = torch.zeros(*self.block.shape[:-1], self.dimension, dtype=torch.float64)
         self.coupling[..., : coefficients.shape[-2], old:] = coefficients
@@ -287,7 +298,7 @@ _PIECE = 4096  # entries of every vector that are combined at a time
 _SENT = 2**20  # the same where the result goes to another device
 
 
-class State(NamedTuple):
+class LanczosState(NamedTuple):
     """What an expansion changes, beside what it adds to the basis and to the projected matrix."""
 
     dimension: int
@@ -337,11 +348,11 @@ class BlockLanczos(LanczosProcess):
         return self._vectors.dtype
 
     @property
-    def state(self) -> State:
-        return State(self.dimension, self.block, self.coupling, self._num_near, self._is_closed)
+    def state(self) -> LanczosState:
+        return LanczosState(self.dimension, self.block, self.coupling, self._num_near, self._is_closed)
 
     @state.setter
-    def state(self, state: State) -> None:
+    def state(self, state: LanczosState) -> None:
         self.dimension, self.block, self.coupling, self._num_near, self._is_closed = state
 
     def start(self, rows: Tensor, width: int) -> None:
@@ -370,6 +381,29 @@ class BlockLanczos(LanczosProcess):
         self.block, self._known_images = row.div_(length), rest.div_(length)
         self.coupling = torch.zeros(1, self.dimension, dtype=torch.float64)
         self._num_near, self._is_closed = None, not self.dimension
+
+    def join(self, after: LanczosState, addition: tuple[Tensor, Tensor] | None) -> None:
+        """Keep vectors that a later state added to the basis, beside the present block.
+
+        With A Q = Q T + B C now and new vectors W beside Q, of A + B^T M B (an ``addition``) or of A, the images of
+        both leave the basis along B - (B W) W^T and the later block alone.
+        """
+        block, coupling, old = self.block, self.coupling, self.dimension
+        self.state = after
+        new = self.basis[old:].to(block.device)
+        inside = inner_matrix(block, new)
+        rows = torch.cat([block - inside.to(block) @ new.to(block), self.block])
+        whole = torch.zeros(len(rows), self.dimension, dtype=torch.float64)
+        whole[: len(block), :old] = coupling
+        whole[len(block) :, old:] = self.coupling[:, old:]
+        if addition is not None:
+            moved = addition[1] @ inside
+            whole[: len(block), old:] = -moved
+            self._projected[old : self.dimension, old : self.dimension] -= inside.T @ moved
+        most = self.size - self.dimension
+        self.block, coefficients = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
+        self.coupling = coefficients @ whole
+        self._num_near, self._is_closed = None, True
 
     def widen(self, rows: Tensor, most: int) -> None:
         """Add directions of some rows, ``most`` of them, to the next block; nothing in the basis is coupled to them."""

@@ -13,89 +13,118 @@ import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput
-from hessmap.linalg import BlockLanczos, LinearOperator, ScaledProduct, normal_vectors, to_host
+from hessmap.linalg import BlockLanczos, LinearOperator, ScaledProduct, inner_matrix, normal_vectors, to_host
 from hessmap.measurement.few_vectors import probe_without_storage
 from hessmap.measurement.operators_in import FLOAT32_TOLERANCE, Matrix, is_iterated_in_single, is_low_precision
 from hessmap.measurement.probes import ProbedOperator
-from hessmap.measurement.wanted_pairs import MISSED, WantedPairs, least_overlap, overlap_bound
+from hessmap.measurement.wanted_pairs import Points, WantedPairs, least_overlap, missed_probability, overlap_bound
 
 NUM_STORED = 48  # vectors of a probe, at least
-_COUPLED = 0.25  # of the slack: how far what is left of the basis may lift the values of a probe
+_COUPLED = 0.25  # of the slack: how far Ritz pairs that are kept for two ends may move the values of a probe
 
 
-class Probe(NamedTuple):
-    """What a random vector showed: True if nothing lies beyond, False if something may, None if it ran out of room
-    before; the Ritz values with it, and the coordinates of each Ritz vector (rows) along the new directions."""
+class Beside(NamedTuple):
+    """The operator beside a basis: its compression plus ``addition`` = (rows, matrix), rows^T matrix rows. It has no
+    eigenvalue outside of ``points`` unless the operator has more of them there than the basis shows."""
 
-    verdict: bool | None
-    values: Tensor
-    coordinates: Tensor
-    directions: Tensor
+    points: Points
+    addition: tuple[Tensor, Tensor] | None
 
 
-def deflate(process: BlockLanczos, wanted: WantedPairs, values: Tensor, vectors: Tensor, residuals: Tensor) -> None:
-    """Keep the wanted Ritz vectors, which come first, and others that hardly couple to what is beside the basis.
+def beside_basis(
+    process: BlockLanczos, wanted: WantedPairs, values: Tensor, vectors: Tensor, residuals: Tensor
+) -> tuple[Beside, Tensor] | None:
+    """What to examine for missed eigenvalues, and the coordinates of the wanted Ritz vectors in the basis then; None
+    where their residuals are not yet small enough.
 
-    A Ritz pair of value a and residual r lifts an eigenvalue near z, of the operator on the rest of the space, by
-    r^2 / (z - a) at most: a Schur complement. All of them together stay below a part of the slack.
+    Let A Q = Q T + B C, with Ritz values a_i and c_i = C y_i, and P A P be the operator beside Q. By Haynsworth's
+    inertia formula A has as many eigenvalues above a point z as T and the Schur complement
+
+        S = P A P + B M B^T,    M = sum over i of c_i c_i^T / (z - a_i)
+
+    together. Without the terms of a_i > z, which are negative, S is larger and tends to no infinity: where it has no
+    eigenvalue above z, A has there as many as T, all of them found. So all of the basis is deflated, converged or not,
+    and S costs no product beyond those of A. For the lower end all signs are opposite.
+
+    Two ends have two Schur complements. There the basis is restricted to the wanted Ritz vectors and to others that
+    hardly couple to what is beside it, and the points move by the norm of M, at most the sum of |c_i|^2 / |z - a_i|.
     """
-    chosen = wanted.wanted_places(values)
-    slack = wanted.slack(values[chosen], process.norm)
+    places = wanted.wanted_places(values)
+    slack = wanted.slack(values[places], process.norm)
+    low, high = points = wanted.bounds(values[places], slack)
+    if low is None or high is None:
+        point = high if low is None else low
+        assert point is not None
+        is_inside = values < point if low is None else values > point
+        coupled = (process.coupling @ vectors)[:, is_inside]
+        addition = process.block, (coupled / (point - values[is_inside])) @ coupled.T
+        return Beside(points, addition), vectors[:, places]
     is_other = torch.ones(len(values), dtype=torch.bool)
-    is_other[chosen] = False
+    is_other[places] = False
+    moves = torch.stack([residuals.square() / (values - point).abs() for point in (low, high)]).amax(0)
+    is_moving = (values > low) & (values < high)
+    moved = float(moves[~is_other & is_moving].sum())
+    if moved > _COUPLED * slack:
+        return None
     others = is_other.nonzero()[:, 0]
-    points = [point for point in wanted.bounds(values[chosen], slack) if point is not None]
-    distances = torch.stack([(values[others] - point).abs() for point in points]).amin(0)
-    lifts, order = (residuals[others].square() / distances).sort()
-    kept = torch.cat([chosen, others[order[lifts.cumsum(0) <= _COUPLED * slack]]])
+    others = others[moves[others].argsort()]
+    others = others[moves[others].cumsum(0) <= _COUPLED * slack]
+    moved += float(moves[others].sum())
+    kept = torch.cat([places, others])
     process.restrict(values[kept], vectors[:, kept])
+    inside = torch.eye(process.dimension, len(places), dtype=torch.float64)
+    return Beside((low + moved, high - moved), None), inside
 
 
-def probe(process: BlockLanczos, wanted: WantedPairs, known: Tensor, last_product: int) -> Probe:
+def probe(
+    process: BlockLanczos, wanted: WantedPairs, known: Tensor, beside: Beside, probability: float, last_product: int
+) -> bool | None:
     """Let a random vector and its images join the basis, one by one, until they show whether a value was missed.
 
-    The process stays as it was; what the probe added to its basis is of no further use but to be joined to it.
+    Returns:
+        True if nothing lies beyond the points and the known values stay in the larger basis, False if something may or
+        they do not, None if it ran out of room before.
     """
-    before, slack = process.state, wanted.slack(known, process.norm)
-    old, points = before.dimension, wanted.bounds(known, (1 - _COUPLED) * slack)
-    spare, process.product.spare = process.product.spare, None
+    block, old, spare, process.product.spare = process.block, process.dimension, process.product.spare, None
     if spare is not None and 2 * old < process.size:
         process.start_with_image(*spare)
     else:
-        process.start(before.block[:0], 1)
-    verdict = None
-    while verdict is None and 0 < process.width <= process.room and process.product.num_products < last_product:
+        process.start(process.block[:0], 1)
+    process.addition = beside.addition
+    is_clear = None
+    while is_clear is None and 0 < process.width <= process.room and process.product.num_products < last_product:
         process.expand()
-        if wanted.have_changed(known, torch.linalg.eigvalsh(process.projection), slack):
-            verdict = False
-        elif process.dimension == process.size:
-            verdict = True
-        else:
-            verdict = _is_clear(process, old, points)
-    values, vectors, _ = process.ritz()
-    directions = process.basis[old:]
-    process.state = before
-    return Probe(verdict, values, vectors[old:].T, directions)
+        is_clear = _is_clear(process, old, beside.points, probability)
+    process.addition = None
+    if is_clear:
+        projection = process.projection.clone()
+        if beside.addition is not None:
+            inside = inner_matrix(process.basis[old:], block.to(process.basis.device))
+            projection[old:, old:] -= inside @ beside.addition[1] @ inside.T
+        slack = wanted.slack(known, process.norm)
+        is_clear = not wanted.have_changed(known, torch.linalg.eigvalsh(projection), slack)
+    return is_clear
 
 
-def _is_clear(process: BlockLanczos, old: int, points: tuple[float | None, float | None]) -> bool | None:
+def _is_clear(process: BlockLanczos, old: int, points: Points, probability: float) -> bool | None:
     """Whether no eigenvalue beside the first ``old`` vectors lies outside of the points: True, False, or not yet."""
     low, high = points
     projection, num_dimensions = process.projection[old:, old:], process.size - old
     own = torch.linalg.eigvalsh(projection)
     if (high is not None and float(own[-1]) > high) or (low is not None and float(own[0]) < low):
         return False
+    if process.dimension == process.size:
+        return True
     if num_dimensions < 3:
         return None
     beside = torch.cat([projection.diagonal(-1), process.coupling[:, -1:].norm(dim=0)])
-    limit = least_overlap(num_dimensions, MISSED)
+    limit = least_overlap(num_dimensions, probability)
     bounds = [overlap_bound(projection.diagonal(), beside, point) for point in points if point is not None]
     return True if max(bounds) < limit else None
 
 
 LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
 SHARE = 0.8  # of the tolerance for the iteration where it is in float32, the rest for what that adds to the residuals
-_PRESENT = 0.1  # how much of a new direction must be in the wanted Ritz vectors to count
 
 
 @dataclass(frozen=True)
@@ -177,42 +206,39 @@ class EigenpairIteration:
             are_settled = len(chosen) == total and wanted.are_met(found[0], found[2], norm)
             if is_complete or (are_settled and wanted.are_out_of_reach(found[0], norm)):
                 return pairs
+            examined = None
             if are_settled and product.num_products < last:
-                deflate(process, wanted, values, vectors, residuals)
+                examined = beside_basis(process, wanted, values, vectors, residuals)
+            if examined is not None:
                 num_probes += 1
-                inside = torch.eye(process.dimension, total, dtype=torch.float64)
-                is_clear, join = self._probed(process, found[0], total, last)
+                beside, inside = examined
+                is_clear, join = self._probed(process, found[0], beside, missed_probability(num_probes), last)
                 pairs = replace(pairs, coordinates=inside, converged=is_clear, num_probes=num_probes)
-                if pairs.converged:
-                    return pairs
-                join()
-            if product.num_products >= last:
+                if not is_clear and product.num_products < last:
+                    join()
+            if pairs.converged or product.num_products >= last:
                 return pairs
             if process.dimension + process.width > self.capacity:
                 self._restart(process, len(chosen))
                 num_restarts += 1
 
-    def _probed(self, process: BlockLanczos, known: Tensor, total: int, last: int) -> tuple[bool, Callable[[], None]]:
+    def _probed(
+        self, process: BlockLanczos, known: Tensor, beside: Beside, probability: float, last: int
+    ) -> tuple[bool, Callable[[], None]]:
         """Whether a probe excludes a missed eigenvalue, and what lets its findings join the next block."""
+        most = process.capacity - len(known) - process.width
         if self.num_probe_vectors:
-            shown = probe(process, self.wanted, known, last)
-            if shown.verdict is not None or process.product.num_products >= last:
-                return bool(shown.verdict), lambda: self._join(process, shown, total)
-        slack = self.wanted.slack(known, process.norm)
-        points = self.wanted.bounds(known, (1 - _COUPLED) * slack)
+            before = process.state
+            is_clear = probe(process, self.wanted, known, beside, probability, last)
+            after, process.state = process.state, before
+            if is_clear is not None or process.product.num_products >= last:
+                return bool(is_clear), lambda: process.join(after, beside.addition) if most > 0 else None
         assert process.generator is not None
-        verdict, direction = probe_without_storage(process.product, process.basis, points, process.generator, last)
-        most = process.capacity - total - process.width
+        is_clear, direction = probe_without_storage(
+            process.product, process.basis, *beside, process.generator, probability, last
+        )
         rows = process.block[:0] if direction is None else direction
-        return bool(verdict), lambda: process.widen(rows, most)
-
-    def _join(self, process: BlockLanczos, shown: Probe, total: int) -> None:
-        """Add the main directions among what a probe found to the next block, as many as a restart leaves room for."""
-        coordinates = shown.coordinates[self.wanted.wanted_places(shown.values, extra=self.width)]
-        _, sizes, directions = torch.linalg.svd(coordinates, full_matrices=False)
-        found = directions[sizes > _PRESENT][: self.width]
-        most = process.capacity - total - process.width
-        process.widen(found.to(shown.directions.device) @ shown.directions.double(), most)
+        return bool(is_clear), lambda: process.widen(rows, most)
 
     def _restart(self, process: BlockLanczos, num_chosen: int) -> None:
         values, vectors, _ = process.ritz()

@@ -106,6 +106,24 @@ def disagreement(pairs: RitzPairs) -> float:
     return float((pairs.process.product(mixed[:, :1]) - mixed[:, 1:]).norm())
 
 
+def checked_by_products(matrix: object, pairs: RitzPairs, product: ScaledProduct) -> tuple[float, float]:
+    """``disagreement`` and ``change_of_operator``, by one product where both are rounding.
+
+    With A V = V L + B C of the recurrence and the first product A q = p, A (V c + q) is V L c + B C c + p.
+    """
+    if pairs.converged and product.first is not None and len(pairs.values):
+        process, signs = pairs.process, pairs.random_signs(1)
+        vector, image = product.first
+        length = float(vector.norm())
+        mixed = pairs.vectors(torch.cat([signs, pairs.values[:, None] * signs], 1))
+        claimed = process.block.T @ (process.coupling @ (pairs.coordinates @ signs)).to(process.block)
+        found = product(mixed[:, :1] + vector / length) - mixed[:, 1:] - image / length
+        if float((found - claimed).norm()) <= _rounding(matrix) * pairs.norm:
+            return float(found.norm()), 0.0
+    change = change_of_operator(matrix, pairs, product)
+    return disagreement(pairs), change
+
+
 def change_of_operator(matrix: object, pairs: RitzPairs, product: ScaledProduct) -> float:
     """How far the operator is another one than at the beginning, by one product; 0 where nothing has converged."""
     return product.change(_rounding(matrix) * pairs.norm) if pairs.converged else 0.0
@@ -196,10 +214,12 @@ def top_eigenpairs(
         Block Lanczos with full re-orthogonalisation and thick restarts (Wu & Simon 2000). A Krylov space of b vectors
         contains at most b copies of a repeated eigenvalue. So once all pairs have converged, a random vector and its
         images are added until a value beyond the last wanted one appears, and the iteration continues with it, or until
-        one that is beyond it by more than the tolerance would have been missed with a probability of at most 1e-3
-        (``wanted_pairs``). Only then is the result ``converged``. Residuals are those of the recurrence, right to 1e-12
-        of the norm. Where one more product with the vectors, or the first one made once more, contradicts them, the
-        result is not ``converged``, and its notes state why.
+        one that is beyond it by more than the tolerance would have been missed with a probability of at most 1e-3, of
+        all such tests of a call together. The test examines the operator beside the whole basis, converged or not, by
+        its Schur complement (``eigenpair_iteration.beside_basis``, ``wanted_pairs``). Only then is the result
+        ``converged``. Residuals are those of the recurrence, right to 1e-12 of the norm. One more product, with the
+        first vector and a random combination of the vectors found, verifies them; where it contradicts the recurrence
+        or the first product, the result is not ``converged``, and its notes state why.
 
         Products of an operator in float32 are right to about 1e-6 of the norm, so residuals are those of one more
         product with each vector. From a tolerance of 1e-4 on, its vectors are stored in float32 as well and
@@ -261,11 +281,11 @@ def top_eigenpairs(
         return _measurement(matrix, plan, tried.pairs, product.num_products, tried)
     left = replace(plan, max_products=plan.max_products - tried.num_single_products - product.num_products)
     pairs = left.run(product, rows if tried.start is None else tried.start)
-    change = change_of_operator(matrix, pairs, product)
     if is_low_precision(matrix):
+        change = change_of_operator(matrix, pairs, product)
         pairs, check = _verified_pairs(wanted, pairs, plan.together)
     else:
-        check = disagreement(pairs)
+        check, change = checked_by_products(matrix, pairs, product)
     return _measurement(matrix, plan, pairs, product.num_products, replace(tried, check=check), change)
 
 

@@ -29,7 +29,7 @@ from hessmap.linalg import (
     remove_basis,
     row_lengths,
 )
-from hessmap.measurement.wanted_pairs import MISSED, WantedPairs, least_overlap, overlap_bound
+from hessmap.measurement.wanted_pairs import MISSED, Points, WantedPairs, least_overlap, overlap_bound
 
 _FIRST_STEPS = 32  # for which the projected matrix has room at first
 _SAMPLE = 4096  # entries of the first product that are kept, to compare with the same product at the end
@@ -80,9 +80,16 @@ class Run:
 class _Recurrence:
     """The recurrence from one start (a row), and what its coefficients tell about an end of the spectrum."""
 
-    def __init__(self, product: ScaledProduct, start: Callable[[], Tensor], removed: Tensor | None) -> None:
+    def __init__(
+        self,
+        product: ScaledProduct,
+        start: Callable[[], Tensor],
+        removed: Tensor | None,
+        addition: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
         self.removed = removed
         self.process = ParallelLanczos(product, start(), _FIRST_STEPS, "local", removed)
+        self.process.addition = addition
 
     @property
     def vector(self) -> Tensor:
@@ -121,7 +128,7 @@ class _Recurrence:
         norm = max(abs(value), abs(other))
         return value, abs(coupling * float(weights[-1])), torch.from_numpy(weights), norm
 
-    def is_clear(self, points: tuple[float | None, float | None], probability: float) -> bool:
+    def is_clear(self, points: Points, probability: float) -> bool:
         """Whether an eigenvalue outside of the points would have shown, except with this probability."""
         size = self.process.size - (0 if self.removed is None else len(self.removed))
         if self.has_ended or size < 3:
@@ -132,7 +139,7 @@ class _Recurrence:
         return all(overlap_bound(*steps, point) < limit for point in points if point is not None)
 
 
-def _points(end: End, value: float, slack: float) -> tuple[float | None, float | None]:
+def _points(end: End, value: float, slack: float) -> Points:
     if end == "high":
         return None, value + slack
     if end == "low":
@@ -182,10 +189,15 @@ def _run(
 
 
 def _sum_vector(
-    product: ScaledProduct, start: Callable[[], Tensor], removed: Tensor | None, weights: Tensor, into: Tensor
+    product: ScaledProduct,
+    start: Callable[[], Tensor],
+    removed: Tensor | None,
+    weights: Tensor,
+    into: Tensor,
+    addition: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Sum up the Ritz vector of a run in a second pass from the same start, normalised."""
-    recurrence = _Recurrence(product, start, removed)
+    recurrence = _Recurrence(product, start, removed, addition)
     into.zero_()
     for step, weight in enumerate(weights.tolist()):
         into.add_(recurrence.vector, alpha=weight)
@@ -305,8 +317,10 @@ def _random_row(product: ScaledProduct, seed: int, place: int) -> Tensor:
 def probe_without_storage(
     product: ScaledProduct,
     basis: Tensor,
-    points: tuple[float | None, float | None],
+    points: Points,
+    addition: tuple[Tensor, Tensor] | None,
     generator: torch.Generator,
+    probability: float,
     last_product: int,
 ) -> tuple[bool | None, Tensor | None]:
     """Examine the orthogonal complement of a basis for eigenvalues outside of some points, by the recurrence.
@@ -315,18 +329,20 @@ def probe_without_storage(
         product: Products of the operator.
         basis: Orthonormal rows.
         points: Below and above which no eigenvalue may be; None: no limit there.
+        addition: Rows and a matrix M: rows^T M rows is added to the operator; None: nothing is.
         generator: Of the start.
+        probability: Of a miss, at most.
         last_product: Number of products at which the examination ends.
 
     Returns:
-        True if nothing is outside (a miss has a probability of at most 1e-3), False if something is, None if the
+        True if nothing is outside, False if something is, None if the
         products ended before; and the direction of what was found, a row.
     """
     low, high = points
     start = normal_vectors((1, product.size), generator, product.dtype, product.device)
     remove_basis(start, basis)
     remove_basis(start, basis)
-    recurrence = _Recurrence(product, lambda: start, basis if len(basis) else None)
+    recurrence = _Recurrence(product, lambda: start, basis if len(basis) else None, addition)
     while True:
         recurrence.expand()
         for end, point in (("high", high), ("low", low)):
@@ -335,9 +351,9 @@ def probe_without_storage(
             value, _, weights, _ = recurrence.ritz(end)  # type: ignore[arg-type]
             if value > point if end == "high" else value < point:
                 direction = torch.empty(product.size, dtype=product.dtype, device=product.device)
-                _sum_vector(product, lambda: start, recurrence.removed, weights, direction)
+                _sum_vector(product, lambda: start, recurrence.removed, weights, direction, addition)
                 return False, direction[None]
-        if recurrence.is_clear(points, MISSED):
+        if recurrence.is_clear(points, probability):
             return True, None
         if recurrence.has_ended or product.num_products >= last_product:
             return None, None
