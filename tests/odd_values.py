@@ -159,9 +159,9 @@ def assert_sentence_or_result(function: Callable[..., Any], question: dict[str, 
             assert len(text.splitlines()) == 1, description
             assert len(text) < 400, description
         except Exception as error:
-            if "raised in say" in getattr(error, "__notes__", ()):
+            if "raised in log" in getattr(error, "__notes__", ()):
                 continue  # the caller's own function
             pytest.fail(f"{function.__name__}({argument}={description}) raised {type(error).__name__}: {error}")
         else:
             assert found is not None
-    assert refused > (5 if argument not in ("vectors", "say") else -1)
+    assert refused > (5 if argument not in ("vectors", "log") else -1)

@@ -16,7 +16,7 @@ from odd_values import MATRIX, SIZE, assert_sentence_or_result, problem, vectors
 
 # A question that every function answers; each of its arguments is then replaced by odd ones.
 QUESTIONS: dict[str, Callable[[], dict[str, Any]]] = {
-    "auto_spectrum": lambda: {"matrix": MATRIX, "count": 2, "method": "auto", "say": str, "seed": 0},
+    "auto_spectrum": lambda: {"matrix": MATRIX, "count": 2, "method": "auto", "log": str, "seed": 0},
     "choose_method": lambda: {"matrix": MATRIX, "count": 2, "method": "auto", "seed": 0},
     "density_estimate": lambda: {
         "matrix": MATRIX,

@@ -21,7 +21,7 @@ from hessmap.linalg.devices import (
     widest_dtype,
 )
 from hessmap.linalg.distributed import Processes, ShardedOperator, is_first_process
-from hessmap.linalg.lanczos import BlockLanczos, LanczosState, ParallelLanczos, ScaledProduct, spectral_norm
+from hessmap.linalg.lanczos import BlockLanczos, ParallelLanczos, ScaledProduct, spectral_norm
 from hessmap.linalg.operator import (
     KEPT,
     DenseOperator,
@@ -66,7 +66,6 @@ __all__ = [
     "DenseOperator",
     "Fallbacks",
     "Floats",
-    "LanczosState",
     "Layout",
     "LinearOperator",
     "ParallelLanczos",
