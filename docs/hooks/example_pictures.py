@@ -19,6 +19,9 @@ EXAMPLES = {  # picture: the example that writes it
     "influence": "influence_of_samples",
     "laplace": "laplace_uncertainty",
     "merging": "merge_and_consolidate",
+    "measured-in-place": "measure_in_place",
+    "own-operator": "own_operator",
+    "shifted-solves": "shifted_solves",
 }
 
 
