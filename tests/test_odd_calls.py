@@ -65,7 +65,8 @@ CALLS: dict[str, Callable[[], dict[str, Any]]] = {
         "num_blocks": 2,
         "inner_width": 2,
         "input_dim": 3,
-        "trained_ends": ("input",),
+        "train_input": True,
+        "train_output": False,
     },
     "networks.SelfAttention": lambda: {
         "width": 3,

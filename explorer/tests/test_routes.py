@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from explorers import PORT, RESULTS, client, filled_store, refused
 from starlette.testclient import TestClient
 
@@ -135,6 +136,14 @@ def test_a_curve_that_cannot_be_drawn_says_why(asked: TestClient, query: str) ->
 # Maps
 
 
+def test_a_map_stored_from_python_is_listed_and_shown(tmp_path: Path) -> None:
+    made = hm.map(hm.FullyConnected((4, 3, 2)).build(seed=0), (torch.ones(5, 4), torch.arange(5) % 2), title="own")
+    made.save_to_store(path=tmp_path / "runs.sqlite")
+    asked = client(Explorer(port=PORT, store=tmp_path / "runs.sqlite"))
+    assert [one["name"] for one in found(asked.get("/api/maps"))["maps"]] == ["own"]
+    assert found(asked.get("/api/maps/own/record")) == json.loads(made.to_json())
+
+
 def test_maps_are_listed_newest_first(asked: TestClient, nothing: TestClient) -> None:
     assert [one["name"] for one in found(asked.get("/api/maps"))["maps"]] == ["after", "before"]
     assert found(nothing.get("/api/maps")) == {"maps": [], "refused": []}
@@ -213,7 +222,7 @@ def test_without_a_store_every_screen_is_empty_and_nothing_is_made(nothing: Test
 
 
 def test_an_answer_to_post_is_not_one_to_get(asked: TestClient) -> None:
-    assert "in its own way" in refused(asked.post("/api/maps", json={}), 405)
+    assert "by its own method" in refused(asked.post("/api/maps", json={}), 405)
 
 
 def test_two_maps_are_compared(asked: TestClient) -> None:

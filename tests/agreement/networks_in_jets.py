@@ -72,7 +72,7 @@ def _local(net: Any, weights: Weights, columns: Jet) -> Jet:
 
 def _residual(net: Any, weights: Weights, columns: Jet) -> Jet:
     def end(name: str, *shape: int) -> Jet:
-        return (weights.trained if name in net.trained_ends else weights.frozen)(*shape)
+        return (weights.trained if getattr(net, f"train_{name}") else weights.frozen)(*shape)
 
     if net.has_input_layer:
         columns = end("input", net.width, net.input_dim) @ columns

@@ -31,7 +31,7 @@ def network_and_question(case: dict[str, Any]) -> tuple[SelfAttention | Residual
         names = {"input": "A", "output": "B"}
         ends = [end for end, key in names.items() if case[key] == "trained"]
         sizes = {"inner_width": case.get("m"), "input_dim": case["d0"], "output_dim": case["K"]}
-        net = Residual(case["d"], case["L"], trained_ends=ends, **sizes)
+        net = Residual(case["d"], case["L"], train_input="input" in ends, train_output="output" in ends, **sizes)
         return net, {"input_rank": case["r"], "residual_rank": case["s"]}
     layer = SelfAttention(
         case["d"],
@@ -91,7 +91,8 @@ def residual_questions(draw: st.DrawFn, largest: int = 4) -> tuple[Residual, Que
         inner_width=draw(st.none() | size),
         input_dim=draw(st.none() | size),
         output_dim=draw(st.none() | size),
-        trained_ends=draw(st.sampled_from([(), ("input",), ("output",), ("input", "output")])),
+        train_input=draw(st.booleans()),
+        train_output=draw(st.booleans()),
     )
     loss = draw(st.sampled_from(["squared", "cross_entropy", "log_cosh"]))
     rank = draw(st.integers(0, net.input_dim))
@@ -170,8 +171,8 @@ def test_every_formula_is_seen_to_be_wrong_by_one(name: str, monkeypatch: pytest
 RESIDUAL = {
     "single_layer_block_ranks": Residual(3, 2),
     "two_layer_block_ranks": Residual(3, 2, inner_width=1),
-    "_one_end": Residual(3, 2, inner_width=1, trained_ends=("input",)),
-    "_both_ends": Residual(3, 2, inner_width=1, trained_ends=("input", "output")),
+    "_one_end": Residual(3, 2, inner_width=1, train_input=True),
+    "_both_ends": Residual(3, 2, inner_width=1, train_input=True, train_output=True),
 }
 
 
@@ -232,7 +233,14 @@ def test_layers_that_earlier_formulas_missed(
 @pytest.mark.parametrize("num_blocks", [1, 2, 4])
 @pytest.mark.parametrize("ends", [(), ("input",), ("input", "output")])
 def test_blocks_of_one_layer_are_the_fully_connected_network(num_blocks: int, ends: tuple[Any, ...]) -> None:
-    net = Residual(4, num_blocks, input_dim=6 if ends else 4, output_dim=3 if len(ends) == 2 else 4, trained_ends=ends)
+    net = Residual(
+        4,
+        num_blocks,
+        input_dim=6 if ends else 4,
+        output_dim=3 if len(ends) == 2 else 4,
+        train_input="input" in ends,
+        train_output="output" in ends,
+    )
     for rank in range(net.input_dim + 1):
         for residual_rank in range(min(rank, net.output_dim) + 1):
             question = {"input_rank": rank, "residual_rank": residual_rank}

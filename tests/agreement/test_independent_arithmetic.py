@@ -50,7 +50,14 @@ def residual(draw: Draw) -> Any:
     ends = [end for end, is_trained in zip(("input", "output"), flags(draw, 2), strict=True) if is_trained]
     inner = None if draw.random() < 0.4 else size(draw, 1, 3)
     dims = {"input_dim": size(draw), "output_dim": size(draw)}
-    return hm.networks.Residual(size(draw), size(draw, 1, 3), inner_width=inner, trained_ends=ends, **dims)
+    return hm.networks.Residual(
+        size(draw),
+        size(draw, 1, 3),
+        inner_width=inner,
+        train_input="input" in ends,
+        train_output="output" in ends,
+        **dims,
+    )
 
 
 def attention(draw: Draw) -> Any:

@@ -81,7 +81,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def mapped(model: str, data: str) -> CurvatureMap:
-    common = ["--loss", "own", "--no-files", "--json", "--seconds", "5"]
+    common = ["--loss", "own", "--no-files", "--json", "--seconds", "300"]  # more than a loaded machine needs
     given = ["map", f"own_language_model:{model}", "--data", f"own_language_model:{data}", *common]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output

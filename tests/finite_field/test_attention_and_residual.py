@@ -88,9 +88,9 @@ def test_odd_questions_of_attention_are_refused():
 
 RESIDUALS = [
     Residual(3, 2),
-    Residual(4, 2, inner_width=1, input_dim=3, trained_ends=("input",)),
+    Residual(4, 2, inner_width=1, input_dim=3, train_input=True),
     Residual(3, 3, inner_width=2, output_dim=5),
-    Residual(2, 1, inner_width=3, input_dim=4, output_dim=3, trained_ends=("output",)),
+    Residual(2, 1, inner_width=3, input_dim=4, output_dim=3, train_output=True),
 ]
 
 

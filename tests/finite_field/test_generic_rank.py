@@ -15,8 +15,8 @@ from golden_tables import each, table
 from hessmap.errors import InvalidInput, TooLarge, UnknownName, UnsupportedNetwork
 from hessmap.exact import certified_rank, generic_rank
 from hessmap.exact.field import FieldArray, PrimeField, concatenate, field_rank, ones
-from hessmap.exact.generic import drawn_network
-from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
+from hessmap.exact.generic import random_network
+from hessmap.exact.random_data import generic_ranks, random_derivatives, random_inputs, random_residuals
 from hessmap.networks import FullyConnected, Polynomial
 from hessmap.problem.problem import Problem
 from hessmap.records import PARTS, Part
@@ -121,15 +121,15 @@ def test_few_samples_limit_the_rank_of_a_polynomial_network() -> None:
 @pytest.mark.parametrize("residual_rank", [0, 1, 2])
 def test_drawn_data_have_the_ranks_asked_for(rank: int, centred: int, residual_rank: int, mean_is_zero: bool) -> None:
     generator = np.random.default_rng(0)
-    chain = drawn_network(FullyConnected((5, 3, 4), bias=True), FIELD, generator)
+    chain = random_network(FullyConnected((5, 3, 4), bias=True), FIELD, generator)
     options = {"input_rank": rank, "centred_input_rank": centred, "residual_rank": residual_rank}
     if residual_rank > centred + (not mean_is_zero):
         with pytest.raises(InvalidInput, match="residual_rank can be at most"):
             generic_ranks(chain, 4, **options, mean_residual_is_zero=mean_is_zero, num_samples=7)
         return
     ranks = generic_ranks(chain, 4, **options, mean_residual_is_zero=mean_is_zero, num_samples=7)
-    inputs = drawn_inputs(ranks, 5, FIELD, generator)
-    residuals = drawn_residuals(ranks, 4, True, FIELD, generator)
+    inputs = random_inputs(ranks, 5, FIELD, generator)
+    residuals = random_residuals(ranks, 4, True, FIELD, generator)
     extended = concatenate([inputs, ones(FIELD, 7, 1)], axis=1)
     found = [field_rank(matrix, generator).value for matrix in (inputs, extended, residuals.mT @ extended)]
     assert found == [rank, centred + 1, residual_rank]
@@ -143,16 +143,16 @@ def column_sums(array: FieldArray) -> np.ndarray:
 
 def test_output_hessians_are_those_of_the_losses() -> None:
     generator = np.random.default_rng(1)
-    chain = drawn_network(FullyConnected((2, 3)), FIELD, generator)
+    chain = random_network(FullyConnected((2, 3)), FIELD, generator)
     generic = dict.fromkeys(("input_rank", "centred_input_rank", "residual_rank"))
     ranks = generic_ranks(chain, 3, **generic, mean_residual_is_zero=False, num_samples=4)
-    residuals = drawn_residuals(ranks, 3, False, FIELD, generator)
-    assert drawn_derivatives("squared", FIELD, generator, residuals).hessians is None
-    softmax = drawn_derivatives("cross_entropy", FIELD, generator, residuals).hessians
+    residuals = random_residuals(ranks, 3, False, FIELD, generator)
+    assert random_derivatives("squared", FIELD, generator, residuals).hessians is None
+    softmax = random_derivatives("cross_entropy", FIELD, generator, residuals).hessians
     assert softmax is not None
     assert not (softmax @ ones(FIELD, 3, 1)).residues.any()
     assert all(field_rank(softmax[sample], generator).value == 2 for sample in range(4))
-    log_cosh = drawn_derivatives("log_cosh", FIELD, generator, residuals).hessians
+    log_cosh = random_derivatives("log_cosh", FIELD, generator, residuals).hessians
     assert log_cosh is not None
     expected = [1 - int(value) ** 2 for value in residuals.residues[0]]
     assert log_cosh.residues[0].tolist() == np.diag(np.array(expected, dtype=object) % FIELD.prime).tolist()

@@ -57,7 +57,7 @@ def test_the_identity_holds_in_every_block(case: KnownMatrix, width: int, refill
         assert found.max() <= 1e-12 * case.norm  # a space that has ended holds eigenvalues, not all copies of them
 
 
-@pytest.mark.parametrize("orthogonality", ["semi", "local"])
+@pytest.mark.parametrize("orthogonality", ["semi_orthogonal", "local"])
 @every_matrix
 def test_spaces_side_by_side_are_those_of_each_start_alone(case: KnownMatrix, orthogonality: str) -> None:
     size = len(case.eigenvalues)

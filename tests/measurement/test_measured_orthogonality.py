@@ -24,11 +24,11 @@ SPECTRA = {
 every_spectrum = pytest.mark.parametrize("name", SPECTRA)
 
 
-def float32_process(name: str, width: int, capacity: int, is_semi: bool = True) -> BlockLanczos:
+def float32_process(name: str, width: int, capacity: int, is_semi_orthogonal: bool = True) -> BlockLanczos:
     matrix = torch.from_numpy(rotated(SPECTRA[name])).float()
     product = ScaledProduct(matrix.matmul, SIZE)
     product.dtype = torch.float32
-    process = BlockLanczos(product, capacity, torch.Generator().manual_seed(0), torch.float32, is_semi)
+    process = BlockLanczos(product, capacity, torch.Generator().manual_seed(0), torch.float32, is_semi_orthogonal)
     process.start(torch.zeros(0, SIZE), width)
     return process
 
@@ -99,8 +99,8 @@ def test_eigenvalues_are_those_of_full_orthogonality(name: str, count: int, monk
     """Copies among them: a probe clears its vectors of everything."""
     matrix = rotated(SPECTRA[name])
     wanted = np.linalg.eigvalsh(matrix)[::-1][:count]
-    for is_semi in (True, False):
-        monkeypatch.setattr(EigenpairIteration, "is_semi", is_semi)
+    for is_semi_orthogonal in (True, False):
+        monkeypatch.setattr(EigenpairIteration, "is_semi_orthogonal", is_semi_orthogonal)
         found = top_eigenpairs(InFloat32(matrix), count, tolerance=1e-3)
         assert found.converged
         assert found.eigenvalues == pytest.approx(wanted, abs=2e-3)
@@ -111,9 +111,11 @@ def test_eigenvalues_are_those_of_full_orthogonality(name: str, count: int, monk
 def test_it_is_for_float32_and_tolerances_far_above_it() -> None:
     matrix = InFloat32(rotated(SPECTRA["outliers"]))
     asked: list[bool] = []
-    chosen = EigenpairIteration.is_semi.fget
+    chosen = EigenpairIteration.is_semi_orthogonal.fget
     for tolerance in (1e-3, 1e-5):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(EigenpairIteration, "is_semi", property(lambda plan: asked.append(chosen(plan)) or asked[-1]))
+            patch.setattr(
+                EigenpairIteration, "is_semi_orthogonal", property(lambda plan: asked.append(chosen(plan)) or asked[-1])
+            )
             top_eigenpairs(matrix, 3, tolerance=tolerance)
     assert asked == [True, False]

@@ -11,7 +11,7 @@ import torch
 from hessmap.linalg.lanczos import BlockLanczos, ScaledProduct
 from hessmap.measurement.eigenpair_iteration import beside_basis
 from hessmap.measurement.eigenpairs import top_eigenpairs
-from hessmap.measurement.wanted_pairs import ENDS, MISSED, WantedPairs, least_overlap, missed_probability, overlap_bound
+from hessmap.measurement.wanted_pairs import ENDS, MISSED, Selection, least_overlap, missed_probability, overlap_bound
 
 STEPS = np.repeat(np.linspace(1, 0, 40), 5)  # five copies each, 2.6 % apart
 
@@ -96,10 +96,10 @@ def test_eigenvalues_beyond_a_point_are_those_of_the_basis_and_those_beside_it(
         process.start(torch.zeros(0, 60, dtype=torch.float64), width)
         while process.dimension < max(2 * count, steps * width):
             process.expand()
-        wanted = WantedPairs(which, count, 0.05 if which in ("largest", "smallest") else 0.3, "norm")
+        wanted = Selection(which, count, 0.05 if which in ("largest", "smallest") else 0.3, "norm")
         values, vectors, residuals = process.ritz()
         found = values[wanted.wanted_places(values)]
-        points = wanted.bounds(found, wanted.slack(found, process.norm))
+        points = wanted.bounds(found, wanted.margin(found, process.norm))
         examined = beside_basis(process, wanted, values, vectors, residuals)
         if examined is None:
             assert which in ("both_ends", "magnitude")

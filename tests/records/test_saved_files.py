@@ -28,6 +28,19 @@ def made() -> Record:
     return hm.map(FullyConnected((4, 3, 2), activation="relu").build(seed=0), (INPUTS, targets), title="a title")
 
 
+def network() -> torch.nn.Module:
+    return FullyConnected((4, 3, 2), activation="tanh").build(seed=0)
+
+
+def problem(model: torch.nn.Module | None = None) -> hm.Problem:
+    return hm.Problem(model or network(), "cross_entropy", INPUTS, torch.arange(20) % 2)
+
+
+def step(model: torch.nn.Module) -> Record:
+    return hm.step_report(problem(model), torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+MATRIX = np.diag(np.arange(1.0, 9.0))
 RESULTS: dict[str, Callable[[], Record]] = {
     "rank": lambda: hm.numerical_rank(np.diag([3.0, 1.0, 0.0])),
     "spectrum": lambda: hm.spectrum(np.diag([3.0, 1.0, 0.0])),
@@ -35,6 +48,24 @@ RESULTS: dict[str, Callable[[], Record]] = {
     "density": lambda: hm.density_estimate(np.diag(np.arange(9.0))),
     "eigenpairs": lambda: hm.top_eigenpairs(np.diag(np.arange(9.0)), 2),
     "prediction": lambda: hm.predict_ranks(FullyConnected((4, 3, 2))),
+    "sharpness": lambda: hm.sharpness(MATRIX),
+    "diagonal": lambda: hm.measurement.diagonal_estimate(MATRIX),
+    "log_determinant": lambda: hm.measurement.log_determinant_estimate(MATRIX, shift=1.0),
+    "solution": lambda: hm.solve(MATRIX, np.ones(8), shift=1.0),
+    "krylov_solution": lambda: hm.measurement.krylov_solve(MATRIX, np.ones(8), shift=1.0),
+    "effective_dimension": lambda: hm.effective_dimension(MATRIX, epsilon=1.0),
+    "overlap": lambda: hm.measurement.subspace_overlap(np.eye(8)[:, :2], np.eye(8)[:, 1:3]),
+    "effective_parameters": lambda: hm.effective_parameters(inputs=4, hidden=2, activation="relu"),
+    "generic_rank": lambda: hm.generic_rank(FullyConnected((4, 3, 2)), "loss"),
+    "function_rank": lambda: hm.function_rank(network(), INPUTS),
+    "step": lambda: step(network()),
+    "kronecker_error": lambda: hm.kronecker_error(own := problem(), hm.kronecker_curvature(own, "kfac")),
+    "influence": lambda: hm.influence(problem(), problem()),
+    "pruning": lambda: hm.pruning_plan(problem()),
+    "compression": lambda: hm.compression_plan(problem()),
+    "plane": lambda: hm.loss_plane(problem()),
+    "projection": lambda: hm.curvature_projection(problem(), "0"),
+    "cost": lambda: hm.cost_plan(problem(), "sharpness"),
     "fraction": lambda: hm.learning_coefficient(FullyConnected((5, 5, 5)), rank=2),
 }
 
@@ -47,6 +78,9 @@ def test_a_record_is_read_as_it_was_saved(tmp_path: Path, name: str) -> None:
     found = hm.load(tmp_path / "new" / "one.json")
     assert type(found) is type(record)
     assert found == record
+    lines = repr(record).splitlines()
+    assert len(lines) <= 2
+    assert max(map(len, lines)) <= 120
 
 
 def test_a_map_is_read_from_a_file_and_from_a_store(tmp_path: Path, made: Record) -> None:

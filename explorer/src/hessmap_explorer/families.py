@@ -10,7 +10,6 @@ from typing import Any
 from hessmap.errors import InvalidInput, sentence
 from hessmap.networks import (
     ACTIVATIONS,
-    ENDS,
     Architecture,
     Convolutional,
     FullyConnected,
@@ -59,14 +58,14 @@ def _attention(values: Values) -> Architecture:
 
 
 def _residual(values: Values) -> Architecture:
-    ends = [end for end in ENDS if values[f"trained_{end}"]]
     return Residual(
         values["width"],
         values["num_blocks"],
         inner_width=values["inner_width"] or None,  # 0 is none
         input_dim=values["input_dim"],
         output_dim=values["output_dim"],
-        trained_ends=ends,
+        train_input=values["trained_input"],
+        train_output=values["trained_output"],
         activation=values["activation"],
     )
 

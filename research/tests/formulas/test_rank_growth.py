@@ -29,7 +29,7 @@ def network_and_data(family: str, width: int) -> tuple[Architecture, dict[str, A
         return FullyConnected((4, width, width, width, 4)), data
     if family.startswith("residual"):
         inner = {"2": 2, "width": width // 2}.get(family.split()[-1])
-        ends: Any = {"input_dim": 4, "output_dim": 4, "trained_ends": ("input", "output")}
+        ends: Any = {"input_dim": 4, "output_dim": 4, "train_input": True, "train_output": True}
         return Residual(width, 2, inner_width=inner, **ends), data
     if family == "attention, many samples":
         return SelfAttention(width, width, 2), {"num_samples": None, "num_tokens": 2}

@@ -24,7 +24,7 @@ bottlenecks: the squared norm per layer is at least, and in deep networks about,
 [bold]Examples[/bold]
 
   hessmap function                              [dim]# a small network on digits[/dim]\n
-  hessmap function --tolerance 1e-10 --certify  [dim]# counts small singular values[/dim]\n
+  hessmap function --tolerance 1e-10 --certify  [dim]# small singular values[/dim]\n
   hessmap function --figure layers.png          [dim]# layer by layer[/dim]\n
   hessmap function my_models:net --data my_data:inputs\n
   hessmap function my_models:net --data my_data:train --json > function.json

@@ -24,7 +24,7 @@ from hessmap.errors import InvalidInput, UnsupportedNetwork, checked_count, requ
 from hessmap.exact.field import FieldArray, Height, PrimeField, concatenate, from_floats, identity, random_array
 from hessmap.exact.hessian import OutputDerivatives
 from hessmap.exact.network import Floats
-from hessmap.exact.random_data import drawn_derivatives, minus_sum
+from hessmap.exact.random_data import minus_sum, random_derivatives
 from hessmap.exact.reading import RULES, tensor_inputs
 from hessmap.linalg import require_memory
 from hessmap.networks import AttentionModule, SelfAttention, sequential_layers
@@ -219,7 +219,7 @@ def drawn_attention_hessians(
     drawn = random_array(field, generator, samples * tokens, rank) @ random_array(field, generator, rank, net.width)
     rows = attention_rows(net, drawn.reshape(samples, tokens, net.width))
     residuals = _drawn_residuals(num_rows, net.output_dim, loss, field, generator)
-    derivatives = drawn_derivatives(loss, field, generator, residuals)
+    derivatives = random_derivatives(loss, field, generator, residuals)
     heads = [_drawn_head(net, place, field, generator) for place in range(net.heads)]
     trained = trained_matrices(net)
     words = f"{samples} samples of {tokens} tokens, of rank {rank}"

@@ -1,6 +1,6 @@
 """The exact rank of the generic network of an architecture: weights and data drawn from GF(P).
 
-``drawn_network`` has one entry per architecture; a new one registers itself there.
+``random_network`` has one entry per architecture; a new one registers itself there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hessmap.exact.field import (
 )
 from hessmap.exact.hessian import field_hessian
 from hessmap.exact.network import Affine, Chain, ExactActivation, Identity, Patches
-from hessmap.exact.random_data import drawn_derivatives, drawn_inputs, drawn_residuals, generic_ranks
+from hessmap.exact.random_data import generic_ranks, random_derivatives, random_inputs, random_residuals
 from hessmap.linalg import require_memory
 from hessmap.losses import LOSSES
 from hessmap.networks import (
@@ -221,21 +221,21 @@ def _chain_hessians(
     require(data["num_tokens"] is None, "num_tokens is for self-attention", f"the network is {net}", "Leave it out")
     num_parameters = getattr(net, "num_parameters", 0)
     require_memory(f"{num_parameters} drawn parameters", 24 * num_parameters, "Use a smaller network")
-    chain = drawn_network(net, field, generator)
+    chain = random_network(net, field, generator)
     is_softmax = loss == "cross_entropy"
     known = {name: count for name, count in data.items() if name != "num_tokens"}
     ranks = generic_ranks(chain, chain.output_dim - is_softmax, mean_residual_is_zero=mean_residual_is_zero, **known)
     needed = 16 * ranks.num_samples * max(chain.input_dim, chain.output_dim)
     require_memory(f"{ranks.num_samples} drawn samples", needed, "Use fewer samples")
-    inputs = drawn_inputs(ranks, chain.input_dim, field, generator)
-    residuals = drawn_residuals(ranks, chain.output_dim, is_softmax, field, generator)
-    derivatives = drawn_derivatives(loss, field, generator, residuals)
+    inputs = random_inputs(ranks, chain.input_dim, field, generator)
+    residuals = random_residuals(ranks, chain.output_dim, is_softmax, field, generator)
+    derivatives = random_derivatives(loss, field, generator, residuals)
     evaluation = evaluate(chain, inputs, (None,) * len(chain.activations))
     return lambda part: field_hessian(chain, evaluation, derivatives, part), str(ranks)
 
 
 @singledispatch
-def drawn_network(architecture: object, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
+def random_network(architecture: object, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
     """A chain of the architecture with independent uniform weights, positions in the order of its parameters."""
     raise UnsupportedNetwork(
         sentence(
@@ -246,7 +246,7 @@ def drawn_network(architecture: object, field: PrimeField, generator: np.random.
     )
 
 
-@drawn_network.register
+@random_network.register
 def _fully_connected(
     architecture: FullyConnected, field: PrimeField, generator: np.random.Generator
 ) -> Chain[FieldArray]:
@@ -259,13 +259,13 @@ def _fully_connected(
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start)
 
 
-@drawn_network.register
+@random_network.register
 def _convolutional(architecture: Convolutional, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
     lengths = tuple((length,) for length in architecture.lengths[:-1])
     return _convolutions(architecture, lengths, tuple((kernel,) for kernel in architecture.kernels), field, generator)
 
 
-@drawn_network.register
+@random_network.register
 def _image_convolutional(
     architecture: ImageConvolutional, field: PrimeField, generator: np.random.Generator
 ) -> Chain[FieldArray]:
@@ -302,7 +302,7 @@ def _convolutions(
     return Chain(tuple(layers), (activation,) * (len(layers) - 1), start + positions.size)
 
 
-@drawn_network.register
+@random_network.register
 def _locally_connected(
     architecture: LocallyConnected, field: PrimeField, generator: np.random.Generator
 ) -> Chain[FieldArray]:
@@ -323,7 +323,7 @@ def _locally_connected(
     return Chain(layers, (activation,), first.size + dense.size)
 
 
-@drawn_network.register
+@random_network.register
 def _residual(architecture: Residual, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
     """A block I + W is a layer; I + U D is two, [I; D] and [I, U], whose identity is constant."""
     if not architecture.is_linear:
@@ -345,7 +345,7 @@ def _residual(architecture: Residual, field: PrimeField, generator: np.random.Ge
         layers.append(Affine(weights, positions, False))
 
     if architecture.has_input_layer:
-        add(width, architecture.input_dim, is_trained="input" in architecture.trained_ends)
+        add(width, architecture.input_dim, is_trained=architecture.train_input)
     for _ in range(architecture.num_blocks):
         if inner is None:
             add(width, width)  # W is uniform over the field, and so is I + W
@@ -353,7 +353,7 @@ def _residual(architecture: Residual, field: PrimeField, generator: np.random.Ge
             add(inner, width, axis=0)
             add(width, inner, axis=1)
     if architecture.has_output_layer:
-        add(architecture.output_dim, width, is_trained="output" in architecture.trained_ends)
+        add(architecture.output_dim, width, is_trained=architecture.train_output)
     return Chain(tuple(layers), (Identity(),) * (len(layers) - 1), start)
 
 

@@ -88,7 +88,7 @@ def _input_rank(input_dim: int, num_samples: int, given: int | None, centred: in
     return given
 
 
-def drawn_inputs(ranks: GenericRanks, input_dim: int, field: PrimeField, generator: np.random.Generator) -> FieldArray:
+def random_inputs(ranks: GenericRanks, input_dim: int, field: PrimeField, generator: np.random.Generator) -> FieldArray:
     """Inputs (num_samples, input_dim) in a subspace (centred rank = rank), or in an affine space that misses the
     origin (centred rank = rank - 1)."""
     codes = random_array(field, generator, ranks.num_samples, ranks.centred_input_rank)
@@ -97,7 +97,7 @@ def drawn_inputs(ranks: GenericRanks, input_dim: int, field: PrimeField, generat
     return codes @ random_array(field, generator, ranks.input_rank, input_dim)
 
 
-def drawn_residuals(
+def random_residuals(
     ranks: GenericRanks, output_dim: int, sum_is_zero: bool, field: PrimeField, generator: np.random.Generator
 ) -> FieldArray:
     """Residuals (num_samples, output_dim) with as many directions as the residual rank, all of them if it is generic.
@@ -115,7 +115,7 @@ def drawn_residuals(
     return codes @ directions
 
 
-def drawn_derivatives(
+def random_derivatives(
     loss: str, field: PrimeField, generator: np.random.Generator, residuals: FieldArray
 ) -> OutputDerivatives:
     """Residuals with the output Hessians that the loss gives them.

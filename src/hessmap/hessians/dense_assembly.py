@@ -17,7 +17,7 @@ rows[j, (i,a), n] times a_k[n, b], samples innermost because they are many. Othe
 samples, the earlier call's first: it has more of them. A call that was perturbed in its weights already contains its
 features. A bias is a feature that is always one.
 
-First touching a page costs as much as several flops per entry, so the matrix starts unwritten (in huge pages), the
+First touching a page costs as much as several flops per entry, so the matrix starts uninitialised (in huge pages), the
 first batch of samples copies and only later ones add, and scratch memory is allocated once.
 """
 
@@ -39,7 +39,7 @@ from hessmap.problem import (
     Inputs,
     LayerCall,
     LayerUse,
-    Piece,
+    ParameterBlock,
     Problem,
     UseOnBatch,
     num_rows,
@@ -80,7 +80,7 @@ class HessianBuffer:
         features = (columns.stop - columns.start) // column_outputs
         return self.matrix[rows, columns].view(row_outputs, -1, column_outputs, features)
 
-    def is_unwritten(self, row: str, column: str) -> bool:
+    def is_first_write(self, row: str, column: str) -> bool:
         """Whether entries of the block are to be copied into, not added to."""
         return self.is_first_batch and row in self._used_once and column in self._used_once
 
@@ -298,7 +298,7 @@ def _multiply_into_place(buffer: HessianBuffer, early: UseOnBatch, late: UseOnBa
     target = buffer.block(own, here, other, there)[chosen]
     flat = target.flatten(2)
     factor = early.features[0, :, 0].T.expand(len(rows), -1, -1)
-    torch.baddbmm(flat, factor, rows.mT, beta=0 if buffer.is_unwritten(own, other) else 1, out=flat)
+    torch.baddbmm(flat, factor, rows.mT, beta=0 if buffer.is_first_write(own, other) else 1, out=flat)
     buffer.block(other, there, own, here).permute(2, 3, 0, 1)[chosen] = target
 
 
@@ -335,23 +335,23 @@ def _write(buffer: HessianBuffer, early: UseOnBatch, late: UseOnBatch, first: in
                 if early is not late:
                     _add_at_entries(buffer, others, other, places, own, part.permute(2, 3, 0, 1))
                 continue
-            unwritten = buffer.is_unwritten(own.name, other.name)
-            _put(buffer.block(own.name, here, other.name, there)[rows], part, unwritten)
+            is_first_write = buffer.is_first_write(own.name, other.name)
+            _put(buffer.block(own.name, here, other.name, there)[rows], part, is_first_write)
             if early is not late:
                 mirrored = buffer.block(other.name, there, own.name, here).permute(2, 3, 0, 1)
-                _put(mirrored[rows], part, unwritten)
+                _put(mirrored[rows], part, is_first_write)
 
 
 def _add_at_entries(
-    buffer: HessianBuffer, rows: Tensor, own: Piece, columns: Tensor, other: Piece, part: Tensor
+    buffer: HessianBuffer, rows: Tensor, own: ParameterBlock, columns: Tensor, other: ParameterBlock, part: Tensor
 ) -> None:
     """Add a block whose parameters are used in part, or in another order than their own."""
     places = buffer.rows(own.name, rows.flatten())[:, None], buffer.rows(other.name, columns.flatten())[None]
     buffer.matrix[places] += part.reshape(rows.numel(), columns.numel())
 
 
-def _put(target: Tensor, values: Tensor, is_unwritten: bool) -> None:
-    if is_unwritten:
+def _put(target: Tensor, values: Tensor, is_first_write: bool) -> None:
+    if is_first_write:
         target.copy_(values)
     else:
         target.add_(values)
@@ -387,21 +387,21 @@ def _write_symmetric(
     local = slice(group.start - features.start, group.stop - features.start)
     for piece in own.use.pieces[number:]:
         other_name, other = piece.name, piece.features
-        unwritten = buffer.is_unwritten(name, other_name)
+        is_first_write = buffer.is_first_write(name, other_name)
         first = max(other.start, group.start)
         part = block[..., first - group.start : other.stop - group.start]
         target = buffer.block(name, size, other_name, size)
-        _put_mirrored(target[:, local, :, first - other.start :], outputs, part, unwritten)
+        _put_mirrored(target[:, local, :, first - other.start :], outputs, part, is_first_write)
         beyond = max(other.start, group.stop)  # columns whose mirror image is not in the group itself
         part = block[..., beyond - group.start : other.stop - group.start].mT
         target = buffer.block(other_name, size, name, size)
-        _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, unwritten)
+        _put_mirrored(target[:, beyond - other.start :, :, local], outputs, part, is_first_write)
 
 
-def _put_mirrored(target: Tensor, outputs: slice, part: Tensor, is_unwritten: bool) -> None:
+def _put_mirrored(target: Tensor, outputs: slice, part: Tensor, is_first_write: bool) -> None:
     """Pairs of outputs (j, i >= j) to their place and to (i, j)."""
-    _put(target[outputs, :, outputs.start :], part.permute(0, 2, 1, 3), is_unwritten)
-    _put(target[outputs.stop :, :, outputs], part[:, _width(outputs) :].permute(1, 2, 0, 3), is_unwritten)
+    _put(target[outputs, :, outputs.start :], part.permute(0, 2, 1, 3), is_first_write)
+    _put(target[outputs.stop :, :, outputs], part[:, _width(outputs) :].permute(1, 2, 0, 3), is_first_write)
 
 
 def _width(part: slice) -> int:

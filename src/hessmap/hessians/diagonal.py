@@ -319,9 +319,9 @@ def exact_diagonal(problem: Problem, kind: str = "loss", *, max_products: float 
         or if it would cost more than about ``max_products`` products.
     """
     penalty = 2 * problem.l2 if kind == "loss" else 0.0
-    by_hand = mlp_diagonal(problem, kind, max_products)
-    if by_hand is not None:
-        return by_hand + penalty
+    closed_form = mlp_diagonal(problem, kind, max_products)
+    if closed_form is not None:
+        return closed_form + penalty
     few = next(iter(problem.batches(_FEW)))
     try:
         graph = layer_graph(problem, few, vectorised=len(few[1]) * problem.num_parameters <= _CACHED)

@@ -42,6 +42,10 @@ class LayerFactors:
     mean_patches: Tensor
     num_samples: int
 
+    def __repr__(self) -> str:
+        sizes = f"input {len(self.input_factor)}, output {len(self.output_factor)}"
+        return f"LayerFactors({self.layer.name!r}, {self.curvature}; {sizes}; {self.num_samples} samples)"
+
     @property
     def mean_input(self) -> Tensor:
         """E[x], the mean of ``mean_patches`` over positions."""

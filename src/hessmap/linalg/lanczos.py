@@ -36,13 +36,13 @@ from hessmap.linalg.orthogonalisation import (
 from hessmap.progress import report_products
 
 Product = Callable[[Tensor], Tensor]
-_ROOMY = 1e30  # the largest number of a format in which vectors can be lifted; float16 ends before
+_MIN_RANGE = 1e30  # the largest number of a format in which vectors can be lifted; float16 ends before
 
 
 class ScaledProduct:
     """Products with the columns of blocks of vectors, counted, in units of a power of two near the first one that is
     not zero: squares then neither overflow nor vanish. Where that one is so small that its numbers have few digits, the
-    vectors are multiplied by ``lift`` before: a linear operator then has products with all digits.
+    vectors are multiplied by ``input_scale`` before: a linear operator then has products with all digits.
 
     They are on the device of the vectors and in ``dtype``: float64, unless the iteration can do with less. ``check`` is
     called once: before the first product, without vectors, or after it with the first vector and its image if the
@@ -107,12 +107,12 @@ class ScaledProduct:
             check = None
         if not vectors.numel():
             return torch.zeros_like(vectors)
-        images = self._lifted_images(vectors)
+        images = self._scaled_products(vectors)
         largest = 0.0 if is_read and self.unit else _largest_entry(images)
         if self.unit == 0.0 and largest > 0:
             self.lift = _needed_lift(largest, images.dtype)
             if self.lift != 1:
-                images = self._lifted_images(vectors)
+                images = self._scaled_products(vectors)
                 largest = _largest_entry(images)
             self.unit = 2.0 ** floor(log2(largest)) / self.lift
         own, divisor = images.to(vectors.device, self.dtype), self.scale * self.lift
@@ -147,7 +147,7 @@ class ScaledProduct:
         beyond = float((self(vector) - image).norm()) - rounding * float(vector.norm())
         return max(0.0, beyond) / float(image.norm())
 
-    def _lifted_images(self, vectors: Tensor) -> Tensor:
+    def _scaled_products(self, vectors: Tensor) -> Tensor:
         """The products of lifted vectors."""
         images = self._images(vectors if self.lift == 1 else vectors * self.lift)
         self.num_products += vectors.shape[1]
@@ -190,7 +190,7 @@ def _needed_lift(largest: float, dtype: torch.dtype) -> float:
     """A power of two that lifts products of this size to where even their rounding has all of its digits; 1 where they
     are, or in a format that has no room for it."""
     numbers = torch.finfo(dtype if dtype.is_floating_point else torch.float64)
-    if largest >= numbers.tiny / numbers.eps or numbers.max < _ROOMY:
+    if largest >= numbers.tiny / numbers.eps or numbers.max < _MIN_RANGE:
         return 1.0
     return 2.0 ** (floor(log2(numbers.tiny / numbers.eps**2)) - floor(log2(largest)))
 
@@ -312,7 +312,7 @@ class BlockLanczos(LanczosProcess):
     """Every block is cleared of the whole basis; directions that vanish from it are dropped. With a ``generator``
     random ones take their place, as long as there are any: then the process goes on when a Krylov space has ended.
 
-    ``is_semi``: a basis in float32 is taken out of a block only where the block is seen to have lost its orthogonality
+    ``is_semi_orthogonal``: a block is reorthogonalised against a basis in float32 only where it has lost orthogonality
     to it; inner products stay below 3e-4, the recurrence is right to about 1e-5 of the norm. ``norm`` is that of the
     operator, as far as it is known.
 
@@ -321,7 +321,7 @@ class BlockLanczos(LanczosProcess):
         capacity: Most vectors that are stored.
         generator: Draws random directions in the place of vanished ones. Default: none.
         precision: Of the stored vectors. Defaults to float64.
-        is_semi: Whether orthogonality to half of the digits is enough. Defaults to False.
+        is_semi_orthogonal: Whether orthogonality to half of the digits is enough. Defaults to False.
         home: Device of the stored vectors. Defaults to that of the product; vectors elsewhere are streamed.
     """
 
@@ -331,15 +331,15 @@ class BlockLanczos(LanczosProcess):
         capacity: int,
         generator: torch.Generator | None = None,
         precision: torch.dtype = torch.float64,
-        is_semi: bool = False,
+        is_semi_orthogonal: bool = False,
         home: torch.device | None = None,
     ) -> None:
         super().__init__(product, (), capacity, capacity, precision, home)
         self.generator = generator
         self.norm = 0.0
-        self.orthogonality = MeasuredOrthogonality(self.size, product.device) if is_semi else None
-        self._num_near: int | None = None  # of the last vectors, in which the image of the block has parts; None: all
-        self._is_closed = True  # the operator leads out of the basis into the block alone
+        self.orthogonality = MeasuredOrthogonality(self.size, product.device) if is_semi_orthogonal else None
+        self._num_recent: int | None = None  # of the last vectors, in which the image of the block has parts; None: all
+        self._is_invariant = True  # the operator leads out of the basis into the block alone
         self._known_images: Tensor | None = None  # of the block
 
     @property
@@ -349,11 +349,11 @@ class BlockLanczos(LanczosProcess):
 
     @property
     def state(self) -> LanczosState:
-        return LanczosState(self.dimension, self.block, self.coupling, self._num_near, self._is_closed)
+        return LanczosState(self.dimension, self.block, self.coupling, self._num_recent, self._is_invariant)
 
     @state.setter
     def state(self, state: LanczosState) -> None:
-        self.dimension, self.block, self.coupling, self._num_near, self._is_closed = state
+        self.dimension, self.block, self.coupling, self._num_recent, self._is_invariant = state
 
     def start(self, rows: Tensor, width: int) -> None:
         """Begin with some directions, filled up to a width; or go on with them, which must lie beside the basis."""
@@ -363,7 +363,7 @@ class BlockLanczos(LanczosProcess):
         found, _ = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
         self.block = self._with_random_directions(found, width)
         self.coupling = torch.zeros(self.width, self.dimension, dtype=torch.float64)
-        self._num_near, self._is_closed = None, not self.dimension
+        self._num_recent, self._is_invariant = None, not self.dimension
 
     def start_with_image(self, vector: Tensor, image: Tensor) -> None:
         """Continue with the part of a random vector outside of the basis, whose image is known: no product is made.
@@ -380,7 +380,7 @@ class BlockLanczos(LanczosProcess):
         length = float(row_lengths(row))
         self.block, self._known_images = row.div_(length), rest.div_(length)
         self.coupling = torch.zeros(1, self.dimension, dtype=torch.float64)
-        self._num_near, self._is_closed = None, not self.dimension
+        self._num_recent, self._is_invariant = None, not self.dimension
 
     def join(self, after: LanczosState, addition: tuple[Tensor, Tensor] | None) -> None:
         """Keep vectors that a later state added to the basis, beside the present block.
@@ -403,11 +403,11 @@ class BlockLanczos(LanczosProcess):
         most = self.size - self.dimension
         self.block, coefficients = orthonormal_directions(rows, self.basis, 0.0, most, _NEGLIGIBLE)
         self.coupling = coefficients @ whole
-        self._num_near, self._is_closed = None, True
+        self._num_recent, self._is_invariant = None, True
 
     def widen(self, rows: Tensor, most: int) -> None:
         """Add directions of some rows, ``most`` of them, to the next block; nothing in the basis is coupled to them."""
-        fresh = self._beside(rows, self.block, most)
+        fresh = self._orthogonal_to(rows, self.block, most)
         self.block = torch.cat([self.block, fresh])
         self.coupling = torch.cat([self.coupling, self.coupling.new_zeros(len(fresh), self.dimension)])
 
@@ -427,7 +427,7 @@ class BlockLanczos(LanczosProcess):
         self.coupling = self.coupling @ vectors
         self.dimension = kept
         self._projected[:kept, :kept] = torch.diag(values)
-        self._num_near = None
+        self._num_recent = None
         if self.orthogonality is not None:
             self.orthogonality.forget()
 
@@ -451,8 +451,8 @@ class BlockLanczos(LanczosProcess):
             self.block = stored.to(self.precision).to(self.product.dtype)
 
     def _remove_basis(self, rest: Tensor) -> Tensor:
-        width, before = rest.shape[0], self._num_near
-        self._num_near = width if self._is_closed else None
+        width, before = rest.shape[0], self._num_recent
+        self._num_recent = width if self._is_invariant else None
         if self.orthogonality is None or before is None:
             inside = remove_basis(rest, self.basis, 2 * width)
         else:
@@ -475,10 +475,10 @@ class BlockLanczos(LanczosProcess):
         if self.generator is None or missing <= 0:
             return found
         random = torch.randn(missing, self.size, generator=self.generator, dtype=self.product.dtype).to(found.device)
-        fresh = self._beside(random, found, missing)
+        fresh = self._orthogonal_to(random, found, missing)
         return torch.cat([found, fresh]) if len(found) else fresh
 
-    def _beside(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
+    def _orthogonal_to(self, rows: Tensor, block: Tensor, most: int) -> Tensor:
         """Directions of rows, random or of length one, without their parts in the basis and in the block."""
         basis, rest = self.basis, rows.to(self.block, copy=True)
         reference = float(row_lengths(rest).max()) if len(rows) else 0.0
@@ -489,14 +489,15 @@ class BlockLanczos(LanczosProcess):
         return orthonormal_directions(rest, basis, reference, most, _NEGLIGIBLE)[0]
 
 
-Orthogonality = Literal["semi", "local"]
+Orthogonality = Literal["semi_orthogonal", "local"]
 _ENDED = 1e-12  # of the norm: what is left of a Krylov space that has ended is rounding
 
 
 class ParallelLanczos(LanczosProcess):
     """The three-term recurrence from several starts (rows), which share every product.
 
-    Orthogonality is "semi", to half of all digits, or "local", of three successive vectors, and no others are stored.
+    Orthogonality is "semi_orthogonal", to half of all digits, or "local", of three successive vectors; no others are
+    stored.
     ``num_vectors`` counts those of each space until it ended; its vectors are zero from then on. With ``removed``,
     orthonormal rows to which the starts are orthogonal, the operator is the one on their orthogonal complement.
 
@@ -504,7 +505,7 @@ class ParallelLanczos(LanczosProcess):
         product: Products of the operator.
         starts: First vectors of the spaces, as rows.
         capacity: Most steps; storage grows beyond where no basis is stored.
-        orthogonality: "semi" (a stored basis) or "local".
+        orthogonality: "semi_orthogonal" (a stored basis) or "local".
         removed: Orthonormal rows whose complement the operator is restricted to. Default: none.
     """
 

@@ -83,7 +83,7 @@ def largest_entry(array: Floats) -> float:
     Returns:
         The largest magnitude of an entry; NaN or inf if one of them is.
     """
-    return float(np.maximum(array.max(), -array.min())) if array.size else 0.0
+    return abs(float(np.maximum(array.max(), -array.min()))) if array.size else 0.0
 
 
 def frobenius_norm(array: Floats) -> float:

@@ -95,7 +95,7 @@ class _WeightedGradient(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, vectors):  # type: ignore[no-untyped-def]
         gradients, targets, weights, top = ctx.saved_tensors
-        totals = ctx.loss.total_shares(targets, gradients.dtype)
+        totals = ctx.loss.target_mass(targets, gradients.dtype)
         scales = weights * totals
         # gradient = weight (total p - shares); where a weight is zero, so is the product
         by_weight, by_total = _inverse(scales)[:, None], _inverse(totals)[:, None]
@@ -221,7 +221,7 @@ class CrossEntropy(Loss):
 
     def hessian_product(self, outputs: Tensor, targets: Tensor, weights: Tensor) -> VectorProduct:
         probabilities = softmax_rows(outputs)
-        scales, top = weights * self.total_shares(targets, outputs.dtype), outputs.argmax(1)
+        scales, top = weights * self.target_mass(targets, outputs.dtype), outputs.argmax(1)
         return lambda vectors: softmax_hessian_product(lambda part: probabilities[part], scales, top, vectors)
 
     def hessian_factor(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -234,7 +234,7 @@ class CrossEntropy(Loss):
         complement = complement.scatter(1, largest, others)
         factor = -probabilities[:, :, None] * roots[:, None, :]
         root = factor.diagonal_scatter(roots * complement, dim1=1, dim2=2)
-        return self.total_shares(targets, outputs.dtype).sqrt()[:, None, None] * root
+        return self.target_mass(targets, outputs.dtype).sqrt()[:, None, None] * root
 
     def random_gradient(self, outputs: Tensor, targets: Tensor, generator: torch.Generator) -> Tensor:
         """p - one_hot(y) with labels y drawn from the model, by the inverse of the distribution function."""
@@ -242,7 +242,7 @@ class CrossEntropy(Loss):
         drawn = torch.rand(len(outputs), 1, generator=generator, dtype=torch.float64).to(outputs)
         labels = (probabilities.cumsum(1) < drawn).sum(1, keepdim=True).clamp(max=outputs.shape[1] - 1)
         ones = torch.ones_like(labels, dtype=outputs.dtype)
-        return self.total_shares(targets, outputs.dtype).sqrt()[:, None] * probabilities.scatter_add(1, labels, -ones)
+        return self.target_mass(targets, outputs.dtype).sqrt()[:, None] * probabilities.scatter_add(1, labels, -ones)
 
     def target_weights(self, targets: Tensor) -> Tensor:
         """torch divides a weighted or ignoring cross-entropy of labels by the class weights that took part."""
@@ -268,7 +268,7 @@ class CrossEntropy(Loss):
         own = (1 - self.label_smoothing) * self._label_weights(targets, dtype)[:, None]
         return spread.scatter_add(1, self._labels_or_zero(targets)[:, None], own)
 
-    def total_shares(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
+    def target_mass(self, targets: Tensor, dtype: torch.dtype) -> Tensor:
         """The sum of ``shares`` over the classes: what multiplies the Hessian of softmax."""
         if targets.is_floating_point():
             return self.shares(targets, targets.shape[1], dtype).sum(1)

@@ -83,7 +83,7 @@ def _rules_of(matrices: Sequence[Tensor], is_exact: Sequence[bool]) -> GaussRule
 def lanczos_process(product: ScaledProduct, starts: Tensor, num_steps: int, keep_basis: bool) -> ParallelLanczos:
     """The process of the columns of ``starts`` after ``num_steps`` steps, or when all spaces have ended."""
     num_steps = min(num_steps, product.size)
-    process = ParallelLanczos(product, starts.T, num_steps, "semi" if keep_basis else "local")
+    process = ParallelLanczos(product, starts.T, num_steps, "semi_orthogonal" if keep_basis else "local")
     del starts
     while process.dimension < num_steps and process.width:
         process.expand()

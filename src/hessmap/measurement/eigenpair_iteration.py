@@ -17,10 +17,10 @@ from hessmap.linalg import BlockLanczos, LinearOperator, ScaledProduct, inner_ma
 from hessmap.measurement.few_vectors import probe_without_storage
 from hessmap.measurement.operators_in import FLOAT32_TOLERANCE, Matrix, is_iterated_in_single, is_low_precision
 from hessmap.measurement.probes import ProbedOperator
-from hessmap.measurement.wanted_pairs import Points, WantedPairs, least_overlap, missed_probability, overlap_bound
+from hessmap.measurement.wanted_pairs import Points, Selection, least_overlap, missed_probability, overlap_bound
 
 NUM_STORED = 48  # vectors of a probe, at least
-_COUPLED = 0.25  # of the slack: how far Ritz pairs that are kept for two ends may move the values of a probe
+_MAX_COUPLING = 0.25  # of the slack: how far Ritz pairs that are kept for two ends may move the values of a probe
 
 
 class Beside(NamedTuple):
@@ -32,7 +32,7 @@ class Beside(NamedTuple):
 
 
 def beside_basis(
-    process: BlockLanczos, wanted: WantedPairs, values: Tensor, vectors: Tensor, residuals: Tensor
+    process: BlockLanczos, wanted: Selection, values: Tensor, vectors: Tensor, residuals: Tensor
 ) -> tuple[Beside, Tensor] | None:
     """What to examine for missed eigenvalues, and the coordinates of the wanted Ritz vectors in the basis then; None
     where their residuals are not yet small enough.
@@ -50,7 +50,7 @@ def beside_basis(
     hardly couple to what is beside it, and the points move by the norm of M, at most the sum of |c_i|^2 / |z - a_i|.
     """
     places = wanted.wanted_places(values)
-    slack = wanted.slack(values[places], process.norm)
+    slack = wanted.margin(values[places], process.norm)
     low, high = points = wanted.bounds(values[places], slack)
     if low is None or high is None:
         point = high if low is None else low
@@ -64,11 +64,11 @@ def beside_basis(
     moves = torch.stack([residuals.square() / (values - point).abs() for point in (low, high)]).amax(0)
     is_moving = (values > low) & (values < high)
     moved = float(moves[~is_other & is_moving].sum())
-    if moved > _COUPLED * slack:
+    if moved > _MAX_COUPLING * slack:
         return None
     others = is_other.nonzero()[:, 0]
     others = others[moves[others].argsort()]
-    others = others[moves[others].cumsum(0) <= _COUPLED * slack]
+    others = others[moves[others].cumsum(0) <= _MAX_COUPLING * slack]
     moved += float(moves[others].sum())
     kept = torch.cat([places, others])
     process.restrict(values[kept], vectors[:, kept])
@@ -77,7 +77,7 @@ def beside_basis(
 
 
 def probe(
-    process: BlockLanczos, wanted: WantedPairs, known: Tensor, beside: Beside, probability: float, last_product: int
+    process: BlockLanczos, wanted: Selection, known: Tensor, beside: Beside, probability: float, last_product: int
 ) -> bool | None:
     """Let a random vector and its images join the basis, one by one, until they show whether a value was missed.
 
@@ -101,7 +101,7 @@ def probe(
         if beside.addition is not None:
             inside = inner_matrix(process.basis[old:], block.to(process.basis.device))
             projection[old:, old:] -= inside @ beside.addition[1] @ inside.T
-        slack = wanted.slack(known, process.norm)
+        slack = wanted.margin(known, process.norm)
         is_clear = not wanted.have_changed(known, torch.linalg.eigvalsh(projection), slack)
     return is_clear
 
@@ -123,8 +123,8 @@ def _is_clear(process: BlockLanczos, old: int, points: Points, probability: floa
     return True if max(bounds) < limit else None
 
 
-LOOSE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
-SHARE = 0.8  # of the tolerance for the iteration where it is in float32, the rest for what that adds to the residuals
+LOOSE_TOLERANCE = 1e-4  # a tolerance far above what float32 leaves of orthogonality
+TOLERANCE_SHARE = 0.8  # of the tolerance for an iteration in float32; the rest is for what that adds to the residuals
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class EigenpairIteration:
     """What an iteration is asked for and may use: ``width`` vectors a block, ``capacity`` of them stored."""
 
     size: int
-    wanted: WantedPairs
+    wanted: Selection
     width: int
     capacity: int
     max_products: int
@@ -172,9 +172,9 @@ class EigenpairIteration:
     home: torch.device | None = None  # of the stored vectors; None: that of the product
 
     @property
-    def is_semi(self) -> bool:
+    def is_semi_orthogonal(self) -> bool:
         """Whether half of the digits of float32 are enough orthogonality."""
-        return self.precision == torch.float32 and self.wanted.tolerance >= LOOSE
+        return self.precision == torch.float32 and self.wanted.tolerance >= LOOSE_TOLERANCE
 
     def run(self, product: ScaledProduct, start: Tensor | None) -> RitzPairs:
         """From approximate eigenvectors (rows); random mixtures of them if they are more than a block."""
@@ -183,9 +183,9 @@ class EigenpairIteration:
         if len(rows) > self.width:
             rows = torch.randn(self.width, len(rows), generator=generator, dtype=torch.float64).to(rows) @ rows
         stored = num_stored(self.size, self.capacity, self.num_probe_vectors)
-        process = BlockLanczos(product, stored, generator, self.precision, self.is_semi, self.home)
+        process = BlockLanczos(product, stored, generator, self.precision, self.is_semi_orthogonal, self.home)
         process.start(rows, self.width)
-        share = 1.0 if self.precision == torch.float64 else SHARE
+        share = 1.0 if self.precision == torch.float64 else TOLERANCE_SHARE
         stricter = replace(self.wanted, tolerance=share * self.wanted.tolerance)
         return replace(self, wanted=stricter)._iterated_pairs(process)
 
@@ -203,7 +203,7 @@ class EigenpairIteration:
             is_complete = process.dimension == process.size or not process.width
             found = values[chosen], vectors[:, chosen], residuals[chosen]
             pairs = RitzPairs(process, *found, is_complete, num_probes, num_restarts)
-            are_settled = len(chosen) == total and wanted.are_met(found[0], found[2], norm)
+            are_settled = len(chosen) == total and wanted.are_converged(found[0], found[2], norm)
             if is_complete or (are_settled and wanted.are_out_of_reach(found[0], norm)):
                 return pairs
             examined = None
@@ -319,7 +319,7 @@ def attempt(
     verify, to_come = _one_by_one, plan.wanted.total(plan.size)
     if precision == "single":
         verify, to_come = with_rounding, _NUM_MIXTURES
-    rough = replace(plan.wanted, tolerance=SHARE * plan.wanted.tolerance, floor=_FLOOR)
+    rough = replace(plan.wanted, tolerance=TOLERANCE_SHARE * plan.wanted.tolerance, floor=_FLOOR)
     vector, expected = _random_product(double, plan.seed)
     allowed = max(1, plan.max_products - double.num_products - to_come - 1)
     try:
@@ -332,7 +332,7 @@ def attempt(
     if rough.are_out_of_reach(pairs.values, pairs.norm):
         return Attempt(single.num_products, pairs)
     verified, check = verify(pairs, double)
-    is_met = plan.wanted.are_met(verified.values, verified.residuals, verified.norm)
+    is_met = plan.wanted.are_converged(verified.values, verified.residuals, verified.norm)
     verified = replace(verified, converged=pairs.converged and is_met)
     spent = double.num_products + single.num_products
     return Attempt(single.num_products, verified, check, verified.converged or spent >= plan.max_products)

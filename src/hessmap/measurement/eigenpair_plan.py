@@ -22,7 +22,7 @@ _PRODUCTS_AT_START, _PRODUCTS_PER_PAIR, _PRODUCTS_PER_VECTOR = 13.1, 4.25, 15.6
 _PASSES = 2  # of the recurrence: one for the values, one for the vector
 _WIDE = torch.float64.itemsize
 _CHECK_VECTORS = 5  # held while one combination of the eigenvectors is multiplied and compared
-_NARROW_CHECK_VECTORS = 10  # the same for vectors in float32: two combinations, which are summed in float64
+_FLOAT32_CHECK_VECTORS = 10  # the same for vectors in float32: two combinations, which are summed in float64
 
 
 def default_block(matrix: Matrix, size: int, count: int) -> int:
@@ -299,8 +299,8 @@ def _restart_bytes(vectors: VectorFormat, total: int, width: int, capacity: int,
     step = (1 + vectors.copies if width == 1 else 6 * width) * working
     probe = (width + (0 if extra else 3 + vectors.copies)) * working
     mixed = 3 * torch.float32.itemsize if vectors.stored == torch.float32.itemsize else 0
-    is_narrow = max(working, vectors.stored) == torch.float32.itemsize
-    checked = _NARROW_CHECK_VECTORS if is_narrow else _CHECK_VECTORS
+    is_float32 = max(working, vectors.stored) == torch.float32.itemsize
+    checked = _FLOAT32_CHECK_VECTORS if is_float32 else _CHECK_VECTORS
     checks = width * working + max(3 * min(total, together), checked) * max(working, vectors.stored)
     results = width * working + total * _WIDE if vectors.on_host else 0
     return stored + size * (first * working + mixed + max(step, probe, checks, results))

@@ -36,7 +36,7 @@ from hessmap.linalg import (
     to_host,
 )
 from hessmap.measurement.eigenpair_iteration import (
-    LOOSE,
+    LOOSE_TOLERANCE,
     Attempt,
     EigenpairIteration,
     Precision,
@@ -67,7 +67,7 @@ from hessmap.measurement.operators_in import (
 )
 from hessmap.measurement.probes import ProbedOperator
 from hessmap.measurement.sharded import sharded_eigenpairs
-from hessmap.measurement.wanted_pairs import ENDS, End, Reference, WantedPairs
+from hessmap.measurement.wanted_pairs import ENDS, End, Reference, Selection
 from hessmap.progress import set_progress_total, shown_work
 from hessmap.records import EigenpairsMeasurement, Provenance, SharpnessMeasurement, provenance
 
@@ -79,7 +79,7 @@ def _changed_note(change: float) -> str:
     return f"not converged: the first product, repeated, differs by {change:.2g} of its size"
 
 
-def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
+def with_true_residuals(wanted: Selection, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
     """The pairs with the residuals of one more product with each vector, and the norm of a random combination."""
     total = len(pairs.values)
     signs, residuals, combined = pairs.random_signs(1)[:, 0], [], None
@@ -91,7 +91,7 @@ def with_true_residuals(wanted: WantedPairs, pairs: RitzPairs, together: int | N
         mixed = misfits @ signs[places].to(misfits)
         combined = mixed if combined is None else combined.add_(mixed)
     found = torch.cat(residuals) if residuals else torch.zeros(0, dtype=torch.float64)
-    is_met = wanted.are_met(pairs.values, found, pairs.norm)
+    is_met = wanted.are_converged(pairs.values, found, pairs.norm)
     check = 0.0 if combined is None else float(combined.norm())
     return replace(pairs, residuals=found, converged=pairs.converged and is_met), check
 
@@ -129,13 +129,11 @@ def change_of_operator(matrix: object, pairs: RitzPairs, product: ScaledProduct)
     return product.change(_rounding(matrix) * pairs.norm) if pairs.converged else 0.0
 
 
-def convergence_failures(
-    matrix: object, wanted: WantedPairs, pairs: RitzPairs, change: float, check: float
-) -> list[str]:
+def convergence_failures(matrix: object, wanted: Selection, pairs: RitzPairs, change: float, check: float) -> list[str]:
     """Products that change from call to call, residuals that a product made for them does not show, values whose last
     digits are above the tolerance, and a test for missed values that did not end."""
     if not pairs.converged:
-        is_undecided = bool(pairs.num_probes) and wanted.are_met(pairs.values, pairs.residuals, pairs.norm)
+        is_undecided = bool(pairs.num_probes) and wanted.are_converged(pairs.values, pairs.residuals, pairs.norm)
         return [_UNDECIDED] if is_undecided else []
     found = []
     if change > max(wanted.tolerance, asymmetry_tolerance(matrix)):
@@ -414,7 +412,7 @@ def planned_eigenpairs(
 
 
 def _planned(
-    matrix: Matrix, product: ScaledProduct, wanted: WantedPairs, width: int, budget: float | None, **options: Any
+    matrix: Matrix, product: ScaledProduct, wanted: Selection, width: int, budget: float | None, **options: Any
 ) -> tuple[EigenpairPlan, torch.dtype]:
     """How the pairs are computed, and the format of stored vectors; sets that of the product's.
 
@@ -423,7 +421,7 @@ def _planned(
     stored, total, allowed = _stored_precision(matrix), wanted.total(product.size), budget_of(matrix, budget)
     options["host_budget"] = 0 if product.device.type == "cpu" else default_budget()
     if is_low_precision(matrix):
-        formats = [torch.float32] if wanted.tolerance >= LOOSE else [product.dtype, torch.float32]
+        formats = [torch.float32] if wanted.tolerance >= LOOSE_TOLERANCE else [product.dtype, torch.float32]
         for product.dtype in formats:
             stored = torch.float32 if product.dtype == torch.float32 else stored
             is_last = product.dtype == formats[-1]
@@ -442,7 +440,7 @@ def _vector_format(matrix: Matrix, product: ScaledProduct, stored: torch.dtype) 
 def _few_vector_measurement(
     matrix: Matrix,
     product: ScaledProduct,
-    wanted: WantedPairs,
+    wanted: Selection,
     most: int,
     seed: int,
     memory: EigenpairPlan,
@@ -481,16 +479,16 @@ def _few_vector_measurement(
     )
 
 
-def _few_vector_problems(matrix: Matrix, wanted: WantedPairs, found: FewVectorPairs, residuals: Tensor) -> list[str]:
+def _few_vector_problems(matrix: Matrix, wanted: Selection, found: FewVectorPairs, residuals: Tensor) -> list[str]:
     if found.is_undecided:
         return [_UNDECIDED]
     if found.converged and found.change > max(wanted.tolerance, asymmetry_tolerance(matrix)):
         return [_changed_note(found.change)]
-    is_met = wanted.are_met(found.values, residuals, found.norm)
+    is_met = wanted.are_converged(found.values, residuals, found.norm)
     return [] if is_met or not found.converged else ["not converged: the residual exceeds the tolerance in float32"]
 
 
-def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_to: Reference, size: int) -> WantedPairs:
+def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_to: Reference, size: int) -> Selection:
     require_name("which", which, ENDS)
     require_name("relative_to", relative_to, get_args(Reference))
     number, accuracy = checked_count("count", count, None), checked_number("tolerance", tolerance)
@@ -498,7 +496,7 @@ def _wanted_pairs(which: End, count: SupportsIndex, tolerance: float, relative_t
     require(1 <= number <= size, must, f"got {number}")
     must = "tolerance must be between 1e-15 and 1, relative to the norm or the eigenvalue"
     require(1e-15 <= accuracy < 1, must, f"got {accuracy}")
-    return WantedPairs(which, number, accuracy, relative_to)
+    return Selection(which, number, accuracy, relative_to)
 
 
 def _stored_precision(matrix: object) -> torch.dtype:
@@ -507,11 +505,11 @@ def _stored_precision(matrix: object) -> torch.dtype:
     return stored
 
 
-def _verified_pairs(wanted: WantedPairs, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
+def _verified_pairs(wanted: Selection, pairs: RitzPairs, together: int | None) -> tuple[RitzPairs, float]:
     """Pairs of an operator in float32 with residuals that can be believed, and the norm of a random combination."""
     if pairs.process.precision != torch.float64 and len(pairs.values):
         found, check = with_rounding(pairs, pairs.process.product)
-        if not pairs.converged or wanted.are_met(found.values, found.residuals, found.norm):
+        if not pairs.converged or wanted.are_converged(found.values, found.residuals, found.norm):
             return found, check
     return with_true_residuals(wanted, pairs, together)
 
@@ -527,7 +525,7 @@ def _measurement(
     residuals = pairs.residuals[order]
     if process.precision != torch.float64:
         residuals = residuals + _orthonormalise(vectors, pairs.values[order])
-    is_met = process.precision == torch.float64 or wanted.are_met(pairs.values[order], residuals, pairs.norm)
+    is_met = process.precision == torch.float64 or wanted.are_converged(pairs.values[order], residuals, pairs.norm)
     origin: Provenance = getattr(matrix, "provenance", None) or provenance(seed=plan.seed)
     if tried.num_single_products:
         num_products += tried.num_single_products
@@ -620,7 +618,7 @@ def largest_ritz_value(
     max_products = checked_count("max_products", max_products, 1)
     most = min(operator.size, max(1, max_products - 1))
     tolerance = checked_number("tolerance", tolerance)
-    process = ParallelLanczos(operator.product, operator.normals(1).T, most, "semi")
+    process = ParallelLanczos(operator.product, operator.normals(1).T, most, "semi_orthogonal")
     value = residual = 0.0
     vector = operator.normals(0)
     while process.dimension < most and process.width:

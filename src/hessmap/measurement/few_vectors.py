@@ -29,7 +29,7 @@ from hessmap.linalg import (
     remove_basis,
     row_lengths,
 )
-from hessmap.measurement.wanted_pairs import MISSED, Points, WantedPairs, least_overlap, overlap_bound
+from hessmap.measurement.wanted_pairs import MISSED, Points, Selection, least_overlap, overlap_bound
 
 _FIRST_STEPS = 32  # for which the projected matrix has room at first
 _SAMPLE = 4096  # entries of the first product that are kept, to compare with the same product at the end
@@ -152,7 +152,7 @@ def _run(
     start: Callable[[], Tensor],
     removed: Tensor | None,
     end: End,
-    wanted: WantedPairs,
+    wanted: Selection,
     probability: float | None,
     last_product: int,
     least_norm: float,
@@ -172,14 +172,14 @@ def _run(
             after = 0.0 if recurrence.has_ended else coupling * recurrence.vector[::stride]
             first = diagonal[0] * sample + after, norm
         values = torch.tensor([value], dtype=torch.float64)
-        is_met = wanted.are_met(values, torch.tensor([residual], dtype=torch.float64), norm)
+        is_met = wanted.are_converged(values, torch.tensor([residual], dtype=torch.float64), norm)
         if is_met and met is None:
             met = value, residual, weights
         elif not is_met:
             met = None
         is_clear = False
         if is_met:
-            slack = wanted.slack(values, norm)
+            slack = wanted.margin(values, norm)
             is_clear = probability is None or recurrence.is_clear(_points(end, value, slack), probability)
         if is_clear or recurrence.has_ended or product.num_products >= last_product:
             is_met = is_met or recurrence.has_ended
@@ -220,7 +220,7 @@ def _true_pair(product: ScaledProduct, vector: Tensor) -> tuple[float, float]:
 
 def few_vector_pairs(
     product: ScaledProduct,
-    wanted: WantedPairs,
+    wanted: Selection,
     max_products: int,
     seed: int,
     *,
@@ -291,9 +291,9 @@ def few_vector_pairs(
     )
 
 
-def _is_met(wanted: WantedPairs, value: float, residual: float, norm: float) -> bool:
+def _is_met(wanted: Selection, value: float, residual: float, norm: float) -> bool:
     numbers = torch.tensor([[value], [residual]], dtype=torch.float64)
-    return wanted.are_met(numbers[0], numbers[1], norm)
+    return wanted.are_converged(numbers[0], numbers[1], norm)
 
 
 def _change(product: ScaledProduct, seed: int, first: tuple[Tensor, float]) -> float:

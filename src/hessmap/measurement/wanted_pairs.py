@@ -34,7 +34,7 @@ _OVERFLOW = 1e200
 
 
 @dataclass(frozen=True)
-class WantedPairs:
+class Selection:
     """Which eigenpairs are asked for, and when one of them counts as found.
 
     ``floor`` is the smallest residual, of the norm, that products in float32 can be asked for; None in float64.
@@ -62,7 +62,7 @@ class WantedPairs:
         high = max(low, last - self.count - extra // 2)
         return torch.cat([torch.arange(low), torch.arange(high, last)])
 
-    def are_met(self, values: Tensor, residuals: Tensor, norm: float) -> bool:
+    def are_converged(self, values: Tensor, residuals: Tensor, norm: float) -> bool:
         """Whether the residuals of all these values are small enough."""
         allowed = torch.clamp(self._allowed_residuals(values, norm), min=(self.floor or _ROUNDING) * norm)
         return bool((residuals <= allowed).all())
@@ -75,7 +75,7 @@ class WantedPairs:
         reference = values.abs() if self.relative_to == "eigenvalue" else torch.full_like(values, norm)
         return self.tolerance * reference
 
-    def slack(self, known: Tensor, norm: float) -> float:
+    def margin(self, known: Tensor, norm: float) -> float:
         """How far an eigenvalue may lie beyond the last wanted one without counting as missed."""
         return max(float(self._allowed_residuals(known, norm).min()), _LEAST_SLACK * norm)
 

@@ -16,7 +16,7 @@ from hessmap.networks.architecture import Architecture, parse_network
 from hessmap.networks.arguments import checked_counts
 from hessmap.networks.convolutional import Convolutional, Convolutions, ImageConvolutional, LocallyConnected
 from hessmap.networks.fully_connected import FullyConnected
-from hessmap.networks.residual import ENDS, Residual
+from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ _NEEDS_TORCH = {
 
 __all__ = [
     "ACTIVATIONS",
-    "ENDS",
     "INITIALISATIONS",
     "Activation",
     "ActivationKind",

@@ -325,11 +325,11 @@ def build_residual(
     inner = net.width if net.inner_width is None else net.inner_width
     modules: list[nn.Module] = []
     if net.has_input_layer:
-        modules.append(layer(net.input_dim, net.width).requires_grad_("input" in net.trained_ends))
+        modules.append(layer(net.input_dim, net.width).requires_grad_(net.train_input))
     for _ in range(net.num_blocks):
         down = layer(net.width, inner)
         up = None if net.inner_width is None else layer(inner, net.width)
         modules.append(ResidualBlock(down, activation_module(net.activation), up))
     if net.has_output_layer:
-        modules.append(layer(net.width, net.output_dim).requires_grad_("output" in net.trained_ends))
+        modules.append(layer(net.width, net.output_dim).requires_grad_(net.train_output))
     return nn.Sequential(*modules)

@@ -13,7 +13,7 @@ from hessmap.networks.build import AttentionModule, ResidualBlock
 from hessmap.networks.convolutional import Convolutional, LocallyConnected
 from hessmap.networks.fully_connected import FullyConnected
 from hessmap.networks.module_tree import Named, Rules, sequential_layers
-from hessmap.networks.residual import End, Residual
+from hessmap.networks.residual import Residual
 from hessmap.networks.self_attention import SelfAttention
 
 BLOCKS = (AttentionModule, ResidualBlock)
@@ -50,14 +50,14 @@ def _describe_residual(layers: list[Named]) -> Residual:
     ((width, inner, activation),) = kinds
     before, behind = layers[: places[0]], layers[places[-1] + 1 :]
     input_dim, output_dim = (_end(end, is_first, width) for end, is_first in ((before, True), (behind, False)))
-    trained: dict[End, bool] = {"input": _is_trained(before), "output": _is_trained(behind)}
     return Residual(
         width,
         len(blocks),
         inner_width=inner,
         input_dim=input_dim,
         output_dim=output_dim,
-        trained_ends=[end for end, is_trained in trained.items() if is_trained],
+        train_input=_is_trained(before),
+        train_output=_is_trained(behind),
         activation=activation,
     )
 
@@ -285,7 +285,7 @@ def describe(module: nn.Module) -> Architecture:
         >>> print(describe(nn.Sequential(nn.Conv1d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 18, 10))))
         conv-1x20-8x3-10 relu bias
         >>> from hessmap.networks import Residual
-        >>> print(describe(Residual(8, 3, inner_width=2, output_dim=4, trained_ends=("output",)).build()))
+        >>> print(describe(Residual(8, 3, inner_width=2, output_dim=4, train_output=True).build()))
         residual-8x3/2-4 trained_output
     """
     if not isinstance(module, nn.Module):

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from hessmap.errors import InvalidInput, checked_count, require, require_name, sentence
+from hessmap.errors import InvalidInput, checked_count, require, sentence
 from hessmap.networks.activations import Activation, activation_of
 from hessmap.networks.arguments import BaseArchitecture, read_words
 
@@ -15,8 +14,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-End = Literal["input", "output"]
-ENDS: tuple[End, ...] = ("input", "output")
 
 _SHAPE = "a residual network must be written as 'residual-8x3', 'residual-8x3/2' or 'residual-5-8x3/2-4'"
 _MEANING = (
@@ -31,8 +28,8 @@ class Residual(BaseArchitecture):
     """Residual blocks x + W x or, with an inner width, x + U D x.
 
     D is (inner_width, width), U (width, inner_width); the activation follows D, or W where there is no inner width.
-    There is no bias. An end is a linear layer before or after the blocks: it is trained if it is in
-    ``trained_ends``; otherwise it is frozen where its width differs from that of the blocks, and absent where not.
+    There is no bias. An end is a linear layer before or after the blocks: it is trained with ``train_input`` or
+    ``train_output``; otherwise it is frozen where its width differs from that of the blocks, and absent where not.
 
     Args:
         width: Width of the blocks.
@@ -40,11 +37,12 @@ class Residual(BaseArchitecture):
         inner_width: Width between the two layers of a block. Defaults to None: one layer per block.
         input_dim: Number of inputs. Defaults to ``width``.
         output_dim: Number of outputs. Defaults to ``width``.
-        trained_ends: Ends with trained weights, among "input" and "output". Defaults to none.
+        train_input: Whether the layer before the blocks is trained. Defaults to False.
+        train_output: Whether the layer after the blocks is trained. Defaults to False.
         activation: Name of ``ACTIVATIONS``, "polynomial(c0,c1,..)" or a ``Polynomial``. Defaults to "identity".
 
     Example:
-        >>> net = Residual(8, 3, inner_width=2, input_dim=5, trained_ends=("input",))
+        >>> net = Residual(8, 3, inner_width=2, input_dim=5, train_input=True)
         >>> print(net)
         residual-5-8x3/2 trained_input
         >>> net.num_parameters, net.input_dim, net.output_dim
@@ -56,7 +54,8 @@ class Residual(BaseArchitecture):
     inner_width: int | None
     input_dim: int
     output_dim: int
-    trained_ends: tuple[End, ...]
+    train_input: bool
+    train_output: bool
     activation: Activation
 
     def __init__(
@@ -67,7 +66,8 @@ class Residual(BaseArchitecture):
         inner_width: int | None = None,
         input_dim: int | None = None,
         output_dim: int | None = None,
-        trained_ends: Iterable[End] = (),
+        train_input: bool = False,
+        train_output: bool = False,
         activation: Activation = "identity",
     ) -> None:
         width = checked_count("width", width)
@@ -77,18 +77,20 @@ class Residual(BaseArchitecture):
         object.__setattr__(self, "inner_width", inner)
         for name, dim in (("input_dim", input_dim), ("output_dim", output_dim)):
             object.__setattr__(self, name, width if dim is None else checked_count(name, dim))
-        object.__setattr__(self, "trained_ends", _checked_ends(trained_ends))
+        for name, is_trained in (("train_input", train_input), ("train_output", train_output)):
+            require(isinstance(is_trained, bool), f"{name} must be True or False", f"got {is_trained!r}")
+            object.__setattr__(self, name, is_trained)
         object.__setattr__(self, "activation", activation_of(activation))
 
     @property
     def has_input_layer(self) -> bool:
-        """Whether a linear layer stands before the blocks."""
-        return "input" in self.trained_ends or self.input_dim != self.width
+        """Whether there is a linear layer before the blocks."""
+        return self.train_input or self.input_dim != self.width
 
     @property
     def has_output_layer(self) -> bool:
-        """Whether a linear layer stands behind the blocks."""
-        return "output" in self.trained_ends or self.output_dim != self.width
+        """Whether there is a linear layer after the blocks."""
+        return self.train_output or self.output_dim != self.width
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -101,21 +103,21 @@ class Residual(BaseArchitecture):
     @property
     def num_layers(self) -> int:
         """Layers with trained weights."""
-        return self.num_blocks * (1 if self.inner_width is None else 2) + len(self.trained_ends)
+        return self.num_blocks * (1 if self.inner_width is None else 2) + self.train_input + self.train_output
 
     @property
     def num_parameters(self) -> int:
         """Trained parameters: a frozen end does not count."""
         block = self.width**2 if self.inner_width is None else 2 * self.width * self.inner_width
-        ends = {"input": self.input_dim, "output": self.output_dim}
-        return self.num_blocks * block + sum(self.width * ends[end] for end in self.trained_ends)
+        ends = self.train_input * self.input_dim + self.train_output * self.output_dim
+        return self.num_blocks * block + self.width * ends
 
     def build(self, seed: int = 0, init: str = "gaussian", dtype: torch.dtype | None = None) -> nn.Sequential:
         """Linear (if there is an input layer), the blocks, Linear (if there is an output layer), drawn from ``seed``.
 
         ``init`` and ``dtype`` as for ``FullyConnected.build``.
 
-        >>> model = Residual(3, 2, inner_width=1, trained_ends=("output",)).build(seed=0)
+        >>> model = Residual(3, 2, inner_width=1, train_output=True).build(seed=0)
         >>> [name for name, _ in model.named_parameters()]
         ['0.down.weight', '0.up.weight', '1.down.weight', '1.up.weight', '2.weight']
         """
@@ -130,14 +132,15 @@ class Residual(BaseArchitecture):
         words = [f"residual-{first}{self.width}x{self.num_blocks}{inner}{last}"]
         if not self.is_linear:
             words.append(str(self.activation))
-        return " ".join([*words, *(f"trained_{end}" for end in self.trained_ends)])
+        flags = zip(_FLAGS, (self.train_input, self.train_output), strict=True)
+        return " ".join([*words, *(flag for flag, is_trained in flags if is_trained)])
 
     @classmethod
     def parse(cls, text: str) -> Residual:
         """The network that a text names as ``str`` prints it.
 
         >>> Residual.parse("residual-8x3/2-4 trained_output")
-        Residual(width=8, num_blocks=3, inner_width=2, input_dim=8, output_dim=4, trained_ends=('output',), ...
+        Residual(width=8, num_blocks=3, inner_width=2, input_dim=8, output_dim=4, train_input=False, ...
         """
         first, activation, flags = read_words(text, flags=_FLAGS)
         sizes = re.fullmatch(r"residual-(?:(\d+)-)?(\d+)x(\d+)(?:/(\d+))?(?:-(\d+))?", first, re.ASCII)
@@ -152,18 +155,7 @@ class Residual(BaseArchitecture):
             inner_width=inner,
             input_dim=inputs,
             output_dim=outputs,
-            trained_ends=tuple(end for end in ENDS if f"trained_{end}" in flags),
+            train_input="trained_input" in flags,
+            train_output="trained_output" in flags,
             activation=activation,
         )
-
-
-def _checked_ends(given: object) -> tuple[End, ...]:
-    """The ends in order, each once."""
-    must = "trained_ends must be among 'input' and 'output'"
-    is_list = isinstance(given, Iterable) and not isinstance(given, str)
-    require(is_list, must, f"got {given!r}", "Give for example trained_ends=('input',)")
-    assert isinstance(given, Iterable)
-    ends = tuple(given)
-    for end in ends:
-        require_name("an end", end, ENDS)
-    return tuple(end for end in ENDS if end in ends)

@@ -22,7 +22,7 @@ from hessmap.problem.derivative_checks import (
 from hessmap.problem.distributed import DistributedProblem
 from hessmap.problem.evaluation import Operation, OperationReader, OperationRewriter, fitting_inputs, noting_forward
 from hessmap.problem.geometry import ConvolutionGeometry, Indices, crossed_axes, in_every_channel
-from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterPart, Piece, Recording, UseOnBatch
+from hessmap.problem.layer_calls import Kind, LayerCall, LayerUse, ParameterBlock, ParameterPart, Recording, UseOnBatch
 from hessmap.problem.model import Forward, private_copy, selected_names
 from hessmap.problem.objective import LossObjective, Objective, loss_objective, objective_name
 from hessmap.problem.problem import Problem, outputs_and_vjp, require_problem, require_samples
@@ -48,8 +48,8 @@ __all__ = [
     "Operation",
     "OperationReader",
     "OperationRewriter",
+    "ParameterBlock",
     "ParameterPart",
-    "Piece",
     "Problem",
     "Recorder",
     "Recording",

@@ -79,7 +79,7 @@ class SampleAxis:
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
+class ParameterBlock:
     """A differentiated parameter of a use.
 
     Args:
@@ -200,7 +200,7 @@ class LayerUse:
         return None if self.weight is None else self.weight.entries(self.weight_shape, self.transposed)
 
     @cached_property
-    def pieces(self) -> tuple[Piece, ...]:
+    def pieces(self) -> tuple[ParameterBlock, ...]:
         """Its differentiated parameters: the weight, then the bias."""
         last = self.num_features - 1
         parts = (
@@ -208,7 +208,7 @@ class LayerUse:
             (self.bias, slice(last, last + 1), self.bias_entries),
         )
         return tuple(
-            Piece(part.name, features, None if entries is None else entries.view(self.num_outputs, -1))
+            ParameterBlock(part.name, features, None if entries is None else entries.view(self.num_outputs, -1))
             for part, features, entries in parts
             if part is not None
         )

@@ -188,10 +188,9 @@ def residual_ranks(network: Residual, question: RankQuestion) -> RankPrediction:
 
 def residual_sizes(network: Residual, data: RankInputs) -> ResidualSizes:
     """What the blocks meet: a frozen end lets through no more than the width."""
-    is_input_trained, is_output_trained = (end in network.trained_ends for end in ("input", "output"))
     rank, outputs = data.entering_rank, data.effective_output_dim
-    rank = rank if is_input_trained else min(rank, network.width)
-    outputs = outputs if is_output_trained else min(outputs, network.width)
+    rank = rank if network.train_input else min(rank, network.width)
+    outputs = outputs if network.train_output else min(outputs, network.width)
     residual_rank = min(data.residual_rank, rank, outputs)
     return ResidualSizes(
         network.width,
@@ -200,8 +199,8 @@ def residual_sizes(network: Residual, data: RankInputs) -> ResidualSizes:
         rank,
         outputs,
         residual_rank,
-        is_input_trained,
-        is_output_trained,
+        network.train_input,
+        network.train_output,
     )
 
 

@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 _MAX_REJECTED = 25  # steps in a row; the trust region is 4^-25 of its size by then
 
 
-class _Ended(Exception):
+class _Stop(Exception):
     """Ends an optimiser of scipy from inside."""
 
 
@@ -74,7 +74,7 @@ class Search:
         return self.history[-1][1]
 
     @property
-    def has_arrived(self) -> bool:
+    def has_converged(self) -> bool:
         return self.latest.gradient_norm <= self.tolerance
 
     def descend(self, budget: int) -> None:
@@ -91,20 +91,20 @@ class Search:
 
     def polish(self) -> None:
         """Newton steps that look at the gradient alone, where changes of the value drown in its rounding."""
-        with suppress(_Ended):
-            while not self.has_arrived and self._polishing_step():
+        with suppress(_Stop):
+            while not self.has_converged and self._polishing_step():
                 self._end()
         self._end()
 
     def _run(self, method: str, options: Mapping[str, float], **functions: object) -> None:
-        if self.has_arrived:
+        if self.has_converged:
             return
         value_and_gradient, start = self._value_and_gradient, self._point
         try:
             minimize(
                 value_and_gradient, start, jac=True, method=method, callback=self._accept, options=options, **functions
             )
-        except _Ended:
+        except _Stop:
             pass
         finally:
             self._move(self._point)  # also when the user interrupts: a trial point is no result
@@ -152,7 +152,7 @@ class Search:
         """Called with the present point after each iteration, also of one whose step was rejected."""
         self._num_rejected = self._num_rejected + 1 if np.array_equal(place, self._point) else 0
         if self._num_rejected >= _MAX_REJECTED:
-            raise _Ended
+            raise _Stop
         self._point = place.copy()
         self._num_iterations += 1
         if self._num_iterations % self.record_every == 0:
@@ -170,7 +170,7 @@ class Search:
 
     def _count(self) -> None:
         if self.num_evaluations >= self._budget:
-            raise _Ended
+            raise _Stop
         self.num_evaluations += 1
 
     @torch.no_grad()
@@ -243,7 +243,7 @@ def train_to_stationary_point(
     }
     return TrainingRun(
         **history_arrays(search.history),
-        converged=search.has_arrived,
+        converged=search.has_converged,
         ending=f"gradient norm {search.latest.gradient_norm:.3g} after {search.num_evaluations} evaluations",
         settings=settings,
         seconds=time.perf_counter() - started,
@@ -251,7 +251,7 @@ def train_to_stationary_point(
     )
 
 
-class FlowFailed(HessmapError, RuntimeError):
+class IntegrationError(HessmapError, RuntimeError):
     """The integrator could not reach the last time."""
 
 
@@ -303,7 +303,7 @@ def gradient_flow(
     )
     if not solution.success:
         must = f"the flow must reach time {moments[-1]:g}"
-        raise FlowFailed(
+        raise IntegrationError(
             sentence(must, f"it stopped at {solution.t[-1] if solution.t.size else 0:g}: {solution.message}")
         )
     return np.ascontiguousarray(solution.y.T.reshape(moments.size, *shape))

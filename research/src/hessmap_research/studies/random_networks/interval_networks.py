@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from hessmap.exact.field import FieldArray, PrimeField, from_integers
-from hessmap.exact.generic import drawn_network
+from hessmap.exact.generic import random_network
 from hessmap.exact.network import Affine, Chain, Identity
 
 
@@ -39,7 +39,7 @@ class SumOfIntervals:
         )
 
 
-@drawn_network.register
+@random_network.register
 def _sum_of_intervals(network: SumOfIntervals, field: PrimeField, generator: np.random.Generator) -> Chain[FieldArray]:
     vertices = [np.array(network.units(vertex)) for vertex in range(network.num_layers + 1)]
     layers, start = [], 0

@@ -41,13 +41,18 @@ def _any_network(draw: random.Random, ends: tuple[tuple[str, ...], ...] | None) 
 
     any_ends = ((), ("input",), ("output",), ("input", "output"))
     width = draw.choice((1, 2, 3, 3, 4, 4, 5, 6))
+    num_blocks = draw.choice((1, 2, 2, 3, 3, 4, 6))
+    inner = None if ends is None else draw.choice((1, draw.randint(1, width + 2)))
+    inputs, outputs = (draw.choice((None, draw.randint(1, width + 3))) for _ in range(2))
+    trained = draw.choice(any_ends if ends is None else ends)
     return Residual(
         width,
-        draw.choice((1, 2, 2, 3, 3, 4, 6)),
-        inner_width=None if ends is None else draw.choice((1, draw.randint(1, width + 2))),
-        input_dim=draw.choice((None, draw.randint(1, width + 3))),
-        output_dim=draw.choice((None, draw.randint(1, width + 3))),
-        trained_ends=draw.choice(any_ends if ends is None else ends),  # type: ignore[arg-type]
+        num_blocks,
+        inner_width=inner,
+        input_dim=inputs,
+        output_dim=outputs,
+        train_input="input" in trained,
+        train_output="output" in trained,
     )
 
 

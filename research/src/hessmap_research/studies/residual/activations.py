@@ -32,7 +32,7 @@ def measure(case: Case) -> dict[str, Any]:
     from hessmap_research.studies.hessian_ranks import data_ranks, measured_ranks
 
     sizes: dict[str, Any] = {"inner_width": case["inner_width"], "input_dim": _INPUTS, "output_dim": _OUTPUTS}
-    sizes["trained_ends"] = ("input", "output")
+    sizes |= {"train_input": True, "train_output": True}
     net = Residual(_WIDTH, case["num_blocks"], **sizes, activation=case["activation"])
     generator = torch.Generator().manual_seed(case["seed"])
     inputs = torch.randn(_SAMPLES, _INPUTS, dtype=torch.float64, generator=generator)
