@@ -35,7 +35,7 @@ hessmap.Problem.
 
 The preconditioned sharpness next to the stability threshold of the optimiser (2 / lr for descent, 38 / lr for Adam with
 beta1 = 0.9): above it the step grows along the sharpest direction. What the step does to the loss, predicted and
-measured; the learning rate from which on it would raise the loss; which layers have the curvature along it. Nothing
+measured; the learning rate above which it would raise the loss; which layers have the curvature along it. Nothing
 is trained, nothing is changed.
 
 [bold]Examples[/bold]

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 EXAMPLES = """
-[bold]What it says[/bold]
+[bold]What it prints[/bold]
 
 A network from 64 inputs to 10 outputs can still compute a function of two or three variables. The rank of its
 Jacobians bounds the number of them from below, the narrowest representation that all of it passes through from
-above; each bound says whether it is measured, certified or a theorem. Penalties on the weights make such
+above; each bound is labelled measured, certified or theorem. Penalties on the weights make such
 bottlenecks: the squared norm per layer is at least, and in deep networks about, the rank.
 
 [bold]Examples[/bold]
@@ -30,7 +30,7 @@ bottlenecks: the squared norm per layer is at least, and in deep networks about,
   hessmap function my_models:net --data my_data:train --json > function.json
 """
 _WHAT = """
-[bold]What it says[/bold]
+[bold]What it prints[/bold]
 
 Among all weights, those whose loss lies less than e above the best have a volume that shrinks like e to the power
 lambda as e falls. lambda is the learning coefficient: half the number of parameters where every direction counts, half
@@ -85,7 +85,7 @@ def function(
     """Measure the rank of the function a network computes, and the norm of its weights.
 
     Finds the Jacobians of the outputs in the inputs at all samples, the
-    representations behind every layer, and bounds on the squared norm of
+    representations after every layer, and bounds on the squared norm of
     the weights; nothing of the model is changed.
     """
     from hessmap.errors import require
@@ -248,8 +248,8 @@ def estimate(
     Chains of stochastic gradient Langevin dynamics walk around the weights;
     the mean rise of their loss is the estimate. It comes with its standard
     error and with checks: whether the chains agree, whether they still
-    drift, whether step, length and pull bias the value. One that fails
-    makes the verdict "unreliable", and says what to change.
+    drift, whether step, length and pull bias the value. If a check
+    fails, the verdict is "unreliable" and the output states what to change.
     """
     from hessmap.cli.subject import chosen_data, chosen_network, referenced_model, trained_model
     from hessmap.errors import require

@@ -209,7 +209,7 @@ def data(
     verify: Annotated[bool, typer.Option("--verify", help="Hash the content of every file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the data sets: what is here, and how to get the rest."""
+    """List the data sets: those available here, and how to get the others."""
     from hessmap.datasets import available, data_folders
 
     statuses = available(verify=verify)

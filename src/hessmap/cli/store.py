@@ -382,7 +382,7 @@ def show_track(
     html: Html = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a stored track: its points, what to make of them, and on request the figure or a page."""
+    """Show a stored track: its points and findings, and on request a figure or a page."""
     require_writable(figure, FIGURES)
     require_writable(html)
     from hessmap.records import Store, load_track

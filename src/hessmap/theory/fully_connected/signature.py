@@ -194,7 +194,7 @@ def critical_point_index_upper_bound(functional_rank: int) -> int:
         1
     """
     rank = checked_count("functional_rank", functional_rank)
-    require(rank % 2 == 0, "H_f has even rank at a critical point", f"got {rank}")
+    require(rank % 2 == 0, "the rank of H_f at a critical point must be even", f"got {rank}")
     return rank // 2
 
 

@@ -91,7 +91,7 @@ class SpectralLaw(ABC):
     def kolmogorov_smirnov(self, values: ArrayLike) -> float:
         """The largest distance between the distribution function and the empirical one of the values."""
         ordered = np.sort(np.asarray(values, dtype=np.float64).ravel())
-        require(ordered.size > 0, "a distance needs values to compare with", "there are none")
+        require(ordered.size > 0, "values must not be empty", "a distance needs at least one")
         places, first = np.unique(ordered, return_index=True)
         below, upto = first / ordered.size, np.append(first[1:], ordered.size) / ordered.size
         return float(max(np.abs(self.cdf(places) - upto).max(), np.abs(self.cdf_below(places) - below).max()))
