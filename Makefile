@@ -133,7 +133,7 @@ bench: .venv-bench/.installed
 
 # Beside the peers, in an environment of their own; rows that were measured before are not run again.
 bench-peers: .venv-peers/.installed
-	cd benchmarks/peers && for question in correctness kronecker rows jax_rows growth; do \
+	cd benchmarks/peers && for question in correctness kronecker kronecker_speed rows jax_rows growth; do \
 		../../.venv-peers/bin/python $$question.py || failed=1; done; \
 	../../.venv-peers/bin/python ../layer_eigenpairs.py || failed=1; \
 	../../.venv-peers/bin/python ../lanczos_products.py || failed=1; \

@@ -2,8 +2,9 @@
 
 A ResNet18, a GPT-2 of ten million random weights and an MLP in float32, the same linear and convolutional layers for
 all, the empirical Fisher (one gradient per sample). Builds are processes of their own; those of the libraries alternate
-for five rounds, on a machine that does nothing else: ``load_before`` far above zero spoils it. Of each row the best,
-the median and the spread of the rounds are kept, and the error of a peer that raises.
+for three rounds, on a machine that does nothing else: ``load_before`` far above zero spoils it. Of each row the best,
+the median and the spread of the rounds are kept, the sizes that they belong to (samples, parameters of the layers,
+bytes of their factors), and the error of a peer that raises.
 
 - "build first": from the model to the factors, in a process that has built those of a small network before, so that
   imports and the start of threads are no part of it. hessmap checks samples and first derivatives; curvlinops checks
@@ -15,6 +16,7 @@ the median and the spread of the rounds are kept, and the error of a peer that r
 
 A row that is in the results is not measured again.
 
+    make bench-peers                                           # with all other peers
     python benchmarks/peers/kronecker_speed.py                 # all rows that are missing
     python benchmarks/peers/kronecker_speed.py --only ResNet18 # one network
     python benchmarks/peers/kronecker_speed.py --again         # rows that were measured before, too
@@ -48,7 +50,7 @@ from cases import LARGE_CASES, Case
 
 NAME = "peers_kronecker_speed"
 DAMPING = 1e-3
-NUM_ROUNDS = 5
+NUM_ROUNDS = 3
 LIBRARIES = ("hessmap", "curvlinops", "kronfluence")
 NUM_SAMPLES = {"ResNet18": 128, "GPT-2": 32, "MLP": 4096}  # of tokens: sequences of 128
 SMALL = 4
@@ -74,6 +76,21 @@ def network(name: str, num_samples: int) -> Case:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return Case(name, build().float().eval(), *draw(num_samples))
+
+
+def sizes_of(name: str, num_samples: int) -> dict[str, Any]:
+    """What the seconds and bytes of a network belong to."""
+    made = network(name, num_samples)
+    covered = layer_parameters(made.model)
+    weights = {key: value for key, value in covered.items() if value.ndim > 1}
+    biased = {key: value[0].numel() + (key.replace("weight", "bias") in covered) for key, value in weights.items()}
+    return {
+        "num_samples": num_samples,
+        "sample_shape": list(made.inputs.shape[1:]),
+        "num_parameters": sum(value.numel() for value in covered.values()),
+        "num_layers": len(weights),
+        "factor_bytes": 4 * sum(len(value) ** 2 + biased[key] ** 2 for key, value in weights.items()),
+    }
 
 
 def layer_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -165,7 +182,7 @@ def measured_solves(name: str, num_samples: int) -> dict[str, list[float]]:
         works["curvlinops"] = lambda: inverse @ vector
     except RuntimeError as error:  # eigenvectors that LAPACK does not find in float32 are a result
         print(f"curvlinops: {error}"[:300], file=sys.stderr)
-    found, _ = seconds_in_turn(works, 4 * NUM_ROUNDS)
+    found, _ = seconds_in_turn(works, 6 * NUM_ROUNDS)
     return {library: one["rounds"] for library, one in found.items()}
 
 
@@ -195,10 +212,10 @@ def rows(name: str, num_samples: int, num_rounds: int) -> list[dict[str, Any]]:
     }
     solves = in_own_process("solve", name, str(num_samples))
     rounds["solve"] = {} if isinstance(solves, str) else solves
-    made = []
+    made, sizes = [], sizes_of(name, num_samples)
     for quantity, by_library in rounds.items():
         values = {library: summary(own) for library, own in by_library.items()}
-        row = {"network": name, "quantity": quantity, "num_samples": num_samples, "libraries": values}
+        row = {"network": name, "quantity": quantity, "sizes": sizes, "libraries": values}
         row["unit"] = "bytes" if quantity == "peak memory" else "seconds"
         row["errors"] = {"solve": solves} if quantity == "solve" and isinstance(solves, str) else errors
         if "hessmap" in values:

@@ -183,7 +183,8 @@ class FactoredBlock(CurvatureBlock):
     @property
     def values(self) -> Tensor:
         values, _ = self._spectrum  # their products are as many as parameters: made when needed, and not kept
-        return (values[0] if len(values) == 1 else torch.outer(*values)) + self.shift
+        product = values[0] if len(values) == 1 else torch.outer(*values)
+        return product + self.shift if self.shift else product
 
     @property
     def bases(self) -> tuple[Tensor, ...]:
