@@ -377,6 +377,35 @@ def test_eigenvalues_that_the_first_vectors_do_not_show_are_found(which: str) ->
     assert found.eigenvalues == pytest.approx(np.sort(values[order[:3]].numpy())[::-1], abs=1e-5)
 
 
+def test_the_tolerance_is_what_the_errors_of_products_allow() -> None:
+    """Each product has an error of 1e-3 of its norm: residuals of 1e-6 cannot be met, and are not waited for."""
+    values = torch.cat([torch.tensor([3.0, 2.0]), torch.linspace(-1, 1, 60)]).double()
+
+    class Noisy(hm.linalg.ShardedOperator):
+        processes = hm.linalg.Processes(alone=True)
+        size = local_size = len(values)
+        product_error = 1e-9
+
+        def __init__(self) -> None:
+            self.noise = torch.Generator().manual_seed(0)
+
+        def matmat(self, vectors: Tensor) -> Tensor:
+            found = values[:, None] * vectors
+            off = torch.randn(found.shape, generator=self.noise, dtype=found.dtype)
+            self.last_error = self.difference_error = 1e-3
+            return found + 1e-3 * found.norm() / off.norm() * off
+
+    found = hm.top_eigenpairs(Noisy(), 2)
+    assert found.converged
+    assert found.num_products < 60
+    assert 1e-3 < found.tolerance < 1e-2
+    assert (np.abs(found.eigenvalues - [3.0, 2.0]) <= found.residuals).all()
+    assert any("the errors of products" in note for note in found.provenance.notes)
+    wanted = hm.top_eigenpairs(Noisy(), 2, tolerance=1e-6)
+    assert (wanted.converged, wanted.tolerance) == (False, 1e-6)
+    assert wanted.num_products < 60
+
+
 def test_an_operator_that_is_sharded_has_no_dense_form_and_no_rank() -> None:
     hessian = in_place(network(torch.float64))
     with pytest.raises(InvalidInput, match="needs whole vectors; those of this operator are sharded. Use sharpness"):

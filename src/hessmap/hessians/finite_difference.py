@@ -7,8 +7,9 @@ where the third derivative is of the scale of the weights; eps is that of the na
 
 **Error.** D(h) - D(2h) contains three times the truncation error of D(h), and rounding of about the size of that of
 D(h). Where its norm is larger than eps^(2/3) of the product leads to expect, steps that are 8 times shorter and
-longer are tried too, and the product with the smallest difference is returned. The choice depends on the vector
-alone, so that equal vectors have equal products.
+longer are tried too, and the product with the smallest difference is returned. In float32 and float64 a second shorter
+step is tried after one that did not help: few kinks leave a difference until none of them is within the step. The
+choice depends on the vector alone, so that equal vectors have equal products.
 
 **Kinks.** Steps in half precision are so long that they cross kinks (ReLU), which D(h) and D(2h) share: both measure a
 smoothed curvature, and their difference does not show it. The differences of the two sides do: those of a smooth
@@ -19,6 +20,7 @@ as at 2h. Then half of that is a part of the error.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import NamedTuple
 
 import torch
@@ -29,7 +31,7 @@ from hessmap.problem import Problem, samples_at_once
 
 _EXPECTED = 4.0  # times eps^(2/3): an error above it is worth trying other steps
 _RATIO = 8.0  # between the steps that are tried
-_MOST_STEPS = 4  # pairs of differences for one product
+_MOST_STEPS = 5  # pairs of differences for one product
 _NARROW = 1e-4  # rounding unit above which steps may cross many kinks
 _SMOOTH = 2**0.5  # growth of what sets the two sides apart from h to 2h: 2 for smooth gradients, at most 1 for kinks
 _SMALL = 0.1  # of the root mean square of all weights: that of a tensor counts as no smaller
@@ -64,7 +66,7 @@ def difference_product(
     """
     centre = gradient(torch.zeros_like(vector)) if eps > _NARROW else None
 
-    def tried(factor: float) -> DifferenceProduct:
+    def tried(factor: float) -> tuple[DifferenceProduct, float]:
         (near, bent), (far, bent_far) = (
             _central_difference(gradient, vector, factor * step * times, centre) for times in (1.0, 2.0)
         )
@@ -74,19 +76,23 @@ def difference_product(
             if norm(bent_far) < _SMOOTH * sides:
                 apart = max(apart, sides / 2)
         if not size:  # below the rounding of gradients: nothing is known of the product, unless both are zero
-            return DifferenceProduct(near, 1.0 if apart else eps)
-        return DifferenceProduct(near, max(eps, apart / size))
+            return DifferenceProduct(near, 1.0 if apart else eps), inf
+        return DifferenceProduct(near, max(eps, apart / size)), apart
 
-    best, num_tried, enough = tried(1.0), 1, _EXPECTED * eps ** (2 / 3)
-    for ratio in (1 / _RATIO, _RATIO):
-        factor = ratio
-        while num_tried < _MOST_STEPS and best.error > enough:
-            found = tried(factor)
-            num_tried += 1
-            if not found.error < best.error:
-                break
-            best, factor = found, factor * ratio
-        if factor not in (1 / _RATIO, _RATIO):  # shorter steps helped: longer ones do not
+    (best, least), num_tried, enough = tried(1.0), 1, _EXPECTED * eps ** (2 / 3)
+    # A kink within a step adds to the product in proportion to 1 / h, and half of that to the difference: so the
+    # differences are compared, not their ratios to the product, which are one half whatever the step.
+    patience = {1 / _RATIO: 2 if eps <= _NARROW else 1, _RATIO: 1}
+    for ratio, most_misses in patience.items():
+        factor, num_misses, has_helped = ratio, 0, False
+        while num_tried < _MOST_STEPS and best.error > enough and num_misses < most_misses:
+            found, apart = tried(factor)
+            num_tried, factor = num_tried + 1, factor * ratio
+            if apart < least:
+                best, least, has_helped, num_misses = found, apart, True, 0
+            else:
+                num_misses += 1
+        if has_helped:  # shorter steps helped: longer ones do not
             break
     return best
 

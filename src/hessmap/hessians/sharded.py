@@ -448,6 +448,7 @@ class ShardedHessian(ShardedOperator):
         with ExitStack() as stack:
             start = self._entered(stack)
             found = difference_product(lambda offset: self._gradient(start, offset), vector, step, eps, self.norm)
+        self.last_error = found.error
         self.difference_error = max(self.difference_error, found.error)
         return found.product + 2 * self.l2 * vector
 

@@ -170,12 +170,15 @@ def is_first_process() -> bool:
 class ShardedOperator(SymmetricOperator):
     """A symmetric operator whose vectors are sharded: ``matmat`` takes and returns the rows that this process owns.
 
-    ``size`` counts all rows, ``local_size`` those of this process. ``product_error`` is the relative error of
-    products.
+    ``size`` counts all rows, ``local_size`` those of this process. ``product_error`` is the relative error
+    that is expected of products; ``last_error`` and ``difference_error`` are those estimated of the last product, and
+    the largest so far, or 0 without an estimate.
     """
 
     processes: Processes
     product_error: float = 0.0
+    last_error: float = 0.0
+    difference_error: float = 0.0
 
     @property
     @abstractmethod

@@ -9,6 +9,7 @@ process makes the same calls; all decisions depend on sums over the processes, s
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf, sqrt
 from typing import Any, SupportsIndex
 
@@ -27,13 +28,15 @@ from hessmap.records import EigenpairsMeasurement, Provenance, ShiftedSolution, 
 
 _ENDS = ("largest", "smallest", "magnitude")
 _MISSED = 1e-3  # probability that a probe shows nothing although there is an eigenvalue beyond those found
-_ABOVE_ERROR = 4.0  # times the relative error of products: the default tolerance
+_ABOVE_ERROR = 4.0  # times the error of products: what residuals can meet
+_COARSEST = 0.05  # of the norm: residuals above it are not those of converged eigenpairs
+_LESS = 0.9  # of the best residuals so far: an improvement
 _MORE_VECTORS = 24  # beyond twice the wanted ones, in a basis
 _ENDED = 1e-10  # of the norm: what is left of a Krylov space that has ended
 
 
 def sharded_tolerance(operator: ShardedOperator, default: float) -> float:
-    """A tolerance relative to the norm that products of this error can meet."""
+    """A tolerance relative to the norm that products can meet whose errors are as expected before the first one."""
     return max(default, _ABOVE_ERROR * operator.product_error)
 
 
@@ -41,7 +44,7 @@ class _Products:
     """Counted products of a sharded operator."""
 
     def __init__(self, operator: ShardedOperator) -> None:
-        self.operator, self.count = operator, 0
+        self.operator, self.count, self.largest_error = operator, 0, 0.0
 
     def __call__(self, columns: Tensor) -> Tensor:
         found = self.operator.matmat(columns)
@@ -51,10 +54,17 @@ class _Products:
         require(np.isfinite(largest), "the products of an operator must be finite", "there is NaN or inf in one")
         return found
 
+    def with_error(self, column: Tensor) -> tuple[Tensor, float]:
+        """The product with one column, and the norm of its error as far as the operator estimates it."""
+        found = self(column)
+        off = (self.operator.last_error or self.operator.product_error) * self.operator.norm(found)
+        self.largest_error = max(self.largest_error, off)
+        return found, off
+
     @property
     def error(self) -> float:
         """The largest relative error of the products so far, as far as the operator estimates it."""
-        return float(getattr(self.operator, "difference_error", 0.0)) or self.operator.product_error
+        return self.operator.difference_error or self.operator.product_error
 
     @property
     def provenance(self) -> Provenance:
@@ -100,7 +110,7 @@ class _Krylov:
     def expand(self) -> None:
         place, self.dimension = self.dimension, self.dimension + 1
         self._vectors[:, place] = self._next[:, 0]
-        image = self.products(self._next)
+        image, _ = self.products.with_error(self._next)
         self._images[:, place] = image[:, 0]
         rest, (_, taken) = _without(self.operator, image, self.beside, self.basis)
         self.coefficients[: place + 1, place] = taken[:, 0]
@@ -133,7 +143,8 @@ def sharded_eigenpairs(
         operator: The operator, whose vectors are sharded.
         count: Number of eigenvalues.
         which: "largest", "smallest" or "magnitude".
-        tolerance: Of residuals, relative to the norm. Defaults to 1e-6, or four times the relative error of products.
+        tolerance: Of residuals, relative to the norm. Defaults to 1e-6, or four times the errors of products, where
+            these are larger, up to 0.05. The iteration ends where errors of products allow no smaller residuals.
         max_basis: Vectors that are stored, with their products. Defaults to twice ``count`` and 24.
         max_products: Most products. Defaults to 1000.
         seed: Seed of the random vectors.
@@ -145,7 +156,8 @@ def sharded_eigenpairs(
     size = operator.size
     number = checked_count("count", count, 1)
     require(number <= size, f"count must be between 1 and the size {size} of the operator", f"got {number}")
-    accuracy = checked_number("tolerance", sharded_tolerance(operator, 1e-6) if tolerance is None else tolerance)
+    default_tolerance = sharded_tolerance(operator, 1e-6)
+    accuracy = checked_number("tolerance", default_tolerance if tolerance is None else tolerance)
     require(1e-15 <= accuracy < 1, "tolerance must be between 1e-15 and 1, relative to the norm", f"got {accuracy}")
     default = 2 * number + _MORE_VECTORS
     capacity = min(size, default if max_basis is None else checked_count("max_basis", max_basis, 1))
@@ -164,7 +176,15 @@ def sharded_eigenpairs(
         if verdict is not False:
             is_certain = bool(verdict)
             break
-    residuals = found.residuals + found.product_errors
+    residuals, reachable = found.residuals + found.product_errors, found.reachable
+    notes = []
+    if reachable > default_tolerance:
+        notes.append(f"the errors of products, across kinks or by rounding, allow residuals of {reachable:.1e} * norm")
+    if found.has_stalled:
+        notes.append("not converged: the residuals no longer became smaller")
+    if tolerance is None:
+        accuracy = max(accuracy, min(reachable, _COARSEST))
+    made = found.products.provenance
     return EigenpairsMeasurement(
         eigenvalues=found.values.numpy(),
         residuals=residuals.numpy(),
@@ -179,7 +199,7 @@ def sharded_eigenpairs(
         residual_check=float(found.residuals.norm()),
         size=size,
         seed=found.seed,
-        provenance=found.products.provenance,
+        provenance=replace(made, notes=(*made.notes, *notes)),
     )
 
 
@@ -202,7 +222,8 @@ class _RitzPairs:
         self.projected = torch.zeros(0, 0, dtype=torch.float64)
         self.values, self.residuals = torch.zeros(0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
         self.coordinates = torch.zeros(0, 0, dtype=torch.float64)
-        self.norm, self.num_restarts = 0.0, 0
+        self.errors = torch.zeros(0, dtype=torch.float64)  # of the images
+        self.norm, self.num_restarts, self.has_stalled = 0.0, 0, False
 
     @property
     def dimension(self) -> int:
@@ -211,20 +232,31 @@ class _RitzPairs:
     @property
     def product_errors(self) -> Tensor:
         """How much the errors of the stored products may add to the residuals, if they are independent."""
-        lengths = self.operator.inner(self.images, self.images).diagonal()
-        return self.products.error * (self.coordinates.square().T @ lengths).sqrt()
+        return (self.coordinates.square().T @ self.errors.square()).sqrt()
+
+    @property
+    def reachable(self) -> float:
+        """The tolerance that products with these errors can meet."""
+        return _ABOVE_ERROR * float(self.product_errors.max()) / self.norm if self.norm else 0.0
 
     def iterate(self, most: int) -> bool:
-        """Until all wanted pairs have converged, the space is everything, or there are no more products."""
-        allowed = 0.5 * self.tolerance  # the rest is for the errors of products
+        """Until all wanted pairs have converged as far as the errors of products allow, the space is everything, there
+        are no more products, or two bases of them have made no residual smaller."""
+        least, last_count = inf, self.products.count
         while True:
             direction = self.operator.random_normals(1, self.generator)
             if self.dimension >= self.count:
                 rests = self._rests()
-                is_open = self.residuals > allowed * self.norm
+                # The other half is for the errors of products.
+                is_open = self.residuals > 0.5 * max(self.tolerance, min(self.reachable, _COARSEST)) * self.norm
                 if not is_open.any() or self.dimension == self.operator.size:
                     return True
                 direction = rests[:, int(is_open.nonzero()[0])][:, None]
+                if float(self.residuals.norm()) < _LESS * least:
+                    least, last_count = float(self.residuals.norm()), self.products.count
+                self.has_stalled = self.products.count - last_count > 2 * self.capacity
+                if self.has_stalled:
+                    return False
             if self.products.count >= most:
                 return False
             if self.dimension == self.capacity:
@@ -254,10 +286,12 @@ class _RitzPairs:
             direction, image = self.operator.random_normals(1, self.generator), None
         rest = rest / left
         if image is None:
-            product = self.products(rest)
+            product, off = self.products.with_error(rest)
         else:
+            off = self.products.largest_error
             product = (image / length - self.images @ taken.to(self.images)) / left
         self.basis, self.images = torch.cat([self.basis, rest], 1), torch.cat([self.images, product], 1)
+        self.errors = torch.cat([self.errors, torch.tensor([off], dtype=torch.float64)])
         column, row = self.operator.inner(self.basis, product), self.operator.inner(rest, self.images)
         old, size = self.projected, self.dimension
         self.projected = torch.zeros(size, size, dtype=torch.float64)
@@ -270,6 +304,7 @@ class _RitzPairs:
         own = vectors[:, kept].to(self.basis)
         self.basis, self.images = self.basis @ own, self.images @ own
         self.projected = vectors[:, kept].T @ self.projected @ vectors[:, kept]
+        self.errors = (vectors[:, kept].square().T @ self.errors.square()).sqrt()
         self.num_restarts += 1
 
     def probe(self, most: int) -> bool | None:
@@ -278,7 +313,7 @@ class _RitzPairs:
         See ``eigenpair_iteration``: outside of the Ritz values of the probe, an eigenvector that it does not show has
         an overlap with its start below a bound that shrinks with every step. None where products ran out.
         """
-        operator, slack = self.operator, self.tolerance * self.norm
+        operator, slack = self.operator, max(self.tolerance, min(self.reachable, _COARSEST)) * self.norm
         wanted = self.basis @ self.coordinates.to(self.basis)
         num_dimensions = operator.size - self.count
         start = operator.random_normals(1, self.generator)
