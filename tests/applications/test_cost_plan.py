@@ -66,5 +66,5 @@ def test_plans_are_stored(problem: hm.Problem, tmp_path: Any) -> None:
 def test_unknown_measurements_and_arguments_are_errors(problem: hm.Problem) -> None:
     with pytest.raises(InvalidInput, match="measurement must be one of"):
         hm.cost_plan(problem, "rank", time_product=False)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="arguments of density_estimate must be of"):
+    with pytest.raises(InvalidInput, match="arguments of density_estimate must be among"):
         hm.cost_plan(problem, "density_estimate", counts=3)
