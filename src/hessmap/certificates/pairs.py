@@ -40,7 +40,7 @@ class NotPlain(Exception):
 
 @dataclass(frozen=True)
 class KnownSquares:
-    """(V^T x)^2 of the very tensor ``inputs``, as long as nobody wrote into it."""
+    """(V^T x)^2 of the very tensor ``inputs``, as long as it was not written to."""
 
     inputs: Tensor
     version: int

@@ -134,6 +134,6 @@ def _try_to_make(file: Path) -> None:
 
 
 def _require_write_permission(path: Path) -> None:
-    """Raise for what nobody may write, which is protected from root as well."""
+    """Raise for read-only targets, also when run as root."""
     if not path.stat().st_mode & 0o222:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))

@@ -127,7 +127,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS
 class Roof(TyperGroup):
     """A group that turns an error of any command into one sentence; ``--debug`` shows the traceback.
 
-    The exit code is 2 for what hessmap refuses, and 1 for what nobody foresaw: a mistake of hessmap, or an error of
+    The exit code is 2 for what hessmap refuses, and 1 for unexpected errors: a mistake of hessmap, or an error of
     the user's own model or data; 130 after Ctrl-C, and 141 where the reader of a pipe has gone.
     """
 

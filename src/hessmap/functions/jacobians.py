@@ -98,7 +98,7 @@ def chain_jacobians(vjps: list[Vjp], num_samples: int, output_dim: int) -> Tenso
     one first."""
     block, left = _first_block(vjps, num_samples, output_dim)
     for place, product in enumerate(left):
-        # The first block is a view of a weight; those that products have made are nobody else's.
+        # The first block is a view of a weight; those that products have made are not shared.
         block = product.in_place(block) if place and isinstance(product, ElementwiseVjp) else product(block)
     return block
 
