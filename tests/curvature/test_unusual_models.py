@@ -278,7 +278,7 @@ REFUSED = {
     ),
     "no second derivative": (
         lambda: Wrapped(lambda m, x: m.layer(x).mean(1) * aligned(m.layer(x))[:, None]),
-        "differentiate the model and its loss twice; it says: derivative for aten::_ctc_loss_backward",
+        "differentiate the model and its loss twice; torch raised: derivative for aten::_ctc_loss_backward",
     ),
     "once differentiable": (
         lambda: Wrapped(lambda m, x: OnceDifferentiable.apply(m.layer(x)).mean(1)),
@@ -286,7 +286,7 @@ REFUSED = {
     ),
     "wrong in place": (
         lambda: Wrapped(lambda m, x: m.layer(x).tanh_().mul_(2).mean(1)),
-        "twice; it says: one of the variables needed for gradient computation has been modified",
+        "twice; torch raised: one of the variables needed for gradient computation has been modified",
     ),
 }
 

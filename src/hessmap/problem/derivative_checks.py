@@ -49,9 +49,9 @@ def twice_differentiable() -> Iterator[None]:
         ...     torch.autograd.grad(torch.ones(()), torch.ones(()))
         Traceback (most recent call last):
             ...
-        hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; it says: \
-element 0 of tensors does not require grad and does not have a grad_fn. Pass products='finite_difference' to Problem \
-for products from first derivatives alone.
+        hessmap.errors.UnsupportedNetwork: torch must be able to differentiate the model and its loss twice; torch \
+raised: element 0 of tensors does not require grad and does not have a grad_fn. Pass products='finite_difference' to \
+Problem for products from first derivatives alone.
     """
     must = "torch must be able to differentiate the model and its loss twice"
     try:
@@ -194,10 +194,9 @@ def require_true_derivatives(problem: Problem, order: Order = 2) -> None:
 
 
 def _require_true(problem: Problem, order: Order) -> bool:
-    is_known = _is_made_of_torch(problem)
     size, takes_batch = _ONCE, False  # first derivatives have no products whose batches could be compared
     if order == 2:
-        size, takes_batch = samples_in_use(problem), not is_known
+        size, takes_batch = samples_in_use(problem), not _is_made_of_torch(problem)
         may_be_rewritten(problem)  # asked before casts are left out
     batch = next(iter(problem.batches(size)))
     is_precise = _is_precise(problem, batch)
@@ -210,15 +209,46 @@ def _require_true(problem: Problem, order: Order) -> bool:
                 count = min(_SPREAD, max(_FEWER[0], size // _PARTS))
                 _check_some(problem, batch, count, torch.float64, order)
     else:
-        narrow = problem.narrowest_format or problem.dtype
-        told = takes_batch and _check(problem, batch, narrow, order, is_whole=True)
-        if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
-            told = _check_some(problem, batch, min(_SPREAD_NARROWLY, size), narrow, order) or told
-        if not told and not is_known and problem.dtype == torch.float32:
-            _check_in_double(problem, min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS)), order)
+        _check_narrowly(problem, batch, size, order, takes_batch)
     if isinstance(problem.loss, FunctionLoss):  # of which both derivatives are taken in any case
         _check_loss(problem, batch)
     return True
+
+
+def _check_narrowly(problem: Problem, batch: Batch, size: int, order: Order, takes_batch: bool) -> None:
+    """Differences in the problem's own format, which tell little where steps meet kinks; then in float64 on some
+    samples, whose derivatives the whole batch must repeat."""
+    narrow = problem.narrowest_format or problem.dtype
+    count = min(_SPREAD_NARROWLY, size)
+    is_single = problem.dtype == torch.float32 and not _is_made_of_torch(problem)
+    if takes_batch and is_single and narrow == torch.float32:
+        told = _check_some(problem, batch, count, narrow, order, fewer=())
+        # What kinks hide on a few samples they hide on all of them.
+        told_in_double = not told and _check_in_double(problem, _num_in_double(size), order)
+        if told_in_double and _repeats_derivatives(problem, batch, narrow):
+            return
+    told = takes_batch and _check(problem, batch, narrow, order, is_whole=True)
+    if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
+        told = _check_some(problem, batch, count, narrow, order) or told
+    if not told and is_single:
+        _check_in_double(problem, _num_in_double(size), order)
+
+
+def _num_in_double(size: int) -> int:
+    return min(size, _SPREAD, max(_IN_DOUBLE, size // _PARTS))
+
+
+def _repeats_derivatives(problem: Problem, batch: Batch, number_format: torch.dtype) -> bool:
+    """Whether some samples have the same derivatives in a whole batch as among themselves, to what differences in this
+    format could tell. Its outputs, which are computed for this, are also compared with those of parts of it."""
+    rows = torch.linspace(0, len(batch[1]) - 1, min(_SPREAD_NARROWLY, len(batch[1]))).long().to(problem.device)
+    few = take_rows(batch[0], rows), batch[1][rows], batch[2][rows]
+    whole = _Line(problem, batch, (), 2, is_whole=True, rows=rows)
+    if HIDDEN_NOTE in problem.notes:
+        return True
+    among, trust = _Line(problem, few, (), 2), _TRUST[number_format][0]
+    pairs = (whole.gradient, among.gradient, trust.once), (whole.image, among.image, trust.twice)
+    return all(_norm(one - other) <= allowed * _norm(other) for one, other, allowed in pairs)
 
 
 class _NoCasts(TorchFunctionMode):
@@ -286,27 +316,35 @@ def _is_torch(name: str | None) -> bool:
     return name is not None and (name.startswith("torch.nn.") or name in ("torch", "torch._C._nn"))
 
 
-def _check_some(problem: Problem, batch: Batch, count: int, number_format: torch.dtype, order: Order) -> bool:
+def _check_some(
+    problem: Problem,
+    batch: Batch,
+    count: int,
+    number_format: torch.dtype,
+    order: Order,
+    fewer: tuple[int, ...] = _FEWER,
+) -> bool:
     """Samples spread over the data, and fewer of them until differences tell something."""
     if problem.samples.is_held:
         batch = problem.subsample(count)
-    for fewer in (count, *(size for size in _FEWER if size < count)):
-        rows = torch.linspace(0, len(batch[1]) - 1, min(fewer, len(batch[1]))).long().to(problem.device)
+    for size in (count, *(size for size in fewer if size < count)):
+        rows = torch.linspace(0, len(batch[1]) - 1, min(size, len(batch[1]))).long().to(problem.device)
         if _check(problem, (take_rows(batch[0], rows), batch[1][rows], batch[2][rows]), number_format, order):
             return True
     return False
 
 
-def _check_in_double(problem: Problem, count: int, order: Order) -> None:
+def _check_in_double(problem: Problem, count: int, order: Order) -> bool:
     """A copy of a float32 problem in float64, on a few samples: with its steps, kinks are rarely met."""
     if _DOUBLE_BYTES * problem.num_parameters > problem.memory_budget or not has_float64(problem.device):
-        return
+        return False
     batch = move_to(problem.subsample(count), problem.device, torch.float64)
     twin = problem.in_double_precision()
     twin.cached("operations may be rewritten", bool)
-    if _is_precise(twin, batch):
-        with _without_casts(twin):
-            _check(twin, batch, torch.float64, order)
+    if not _is_precise(twin, batch):
+        return False
+    with _without_casts(twin):
+        return _check(twin, batch, torch.float64, order)
 
 
 def _check(problem: Problem, batch: Batch, number_format: torch.dtype, order: Order, is_whole: bool = False) -> bool:
@@ -336,15 +374,23 @@ class _Line:
     what autograd finds for the derivatives of both along the line (of order 1: of the sum alone)."""
 
     def __init__(
-        self, problem: Problem, batch: Batch, trusts: tuple[_Trust, ...], order: Order, is_whole: bool = False
+        self,
+        problem: Problem,
+        batch: Batch,
+        trusts: tuple[_Trust, ...],
+        order: Order,
+        is_whole: bool = False,
+        rows: Tensor | None = None,
     ) -> None:
-        self.problem, self.batch, self.trusts = problem, batch, trusts
+        """``rows`` are the samples whose outputs are summed; without ``trusts`` no differences are needed."""
+        self.problem, self.batch, self.trusts, self.rows = problem, batch, trusts, rows
         self.fast = order == 2 and may_be_rewritten(problem)  # which takes second derivatives to find out
         self.direction = random_vector(problem.num_parameters, problem.dtype).to(problem.device)
         for name, row in _padding_rows(problem):  # torch takes them for constants
             problem.unflatten(self.direction)[name][row] = 0.0
         self.point_size = _size(problem.parameters)
         self._sums: dict[float, float] = {}
+        self._ahead: Tensor | None = None
         graph = BatchGraph(problem, batch, vectorised=False, fast=self.fast)
         if is_whole:
             require_separate_samples(problem, batch, graph.outputs.detach())
@@ -358,8 +404,8 @@ class _Line:
         self.image = graph.flat_rows(graph.vjp(roots, graph.leaves, graph.split(self.direction[None])))[0]
         self.gradient = _joined(roots, graph)
         del roots, graph
-        # Of the first step, whose sums come with the gradients.
-        self._central = _central_difference(self._gradient_at, self.trusts[0].step * self.point_size)
+        if trusts:  # of the first step, whose sum comes with the gradient
+            self._ahead = self._gradient_at(self._first_place)
 
     def is_true_once(self) -> bool | None:
         """Asked more sharply than the second derivative, so that what is hidden from both is not laid on it."""
@@ -369,8 +415,7 @@ class _Line:
     def is_true_twice(self) -> bool | None:
         sizes = _norm(self.image), self._gradient_at, _norm(self.gradient), self.point_size
         for trust in self.trusts:
-            central = self._central if trust is self.trusts[0] else None
-            found = _judged(self.image, *sizes, trust, trust.twice, central)
+            found = _judged(self.image, *sizes, trust, trust.twice)
             if found is not None:
                 return found
         return None
@@ -383,9 +428,15 @@ class _Line:
                 self._noted_sum(problem.forward(moved, self.batch[0], fast=self.fast), place)
         return torch.tensor(self._sums[place], dtype=torch.float64)
 
+    @property
+    def _first_place(self) -> float:
+        return self.trusts[0].step * self.point_size
+
     def _gradient_at(self, place: float) -> Tensor:
         if place == 0.0:
             return self.gradient
+        if place == self._first_place and self._ahead is not None:
+            return self._ahead
         moved = BatchGraph(self.problem, self.batch, vectorised=False, fast=self.fast, offset=place * self.direction)
         return self._gradient_of(moved, place)
 
@@ -405,6 +456,7 @@ class _Line:
 
     def _sum(self, outputs: Tensor) -> Tensor:
         """Of all outputs of a small model, of some of every sample of a large vocabulary."""
+        outputs = outputs if self.rows is None else outputs[self.rows]
         count, width = outputs.shape
         most = max(1, _MOST_OUTPUTS // count)
         if width > most:
@@ -496,16 +548,19 @@ def _judged(
     point_size: float,
     trust: _Trust,
     allowed: float,
-    central: Tensor | None = None,
 ) -> bool | None:
     """Whether ``found`` is the derivative of a number or a vector at 0; None where differences do not tell."""
     step = trust.step * point_size
-    central = _central_difference(value, step) if central is None else central
     least = trust.resolved * value_size / point_size
+    middle, spread = value(0.0), 0.0
+    ahead = (value(step) - middle) / step
+    if _norm(ahead - found) <= allowed * max(scale, _norm(ahead), least):  # the other side need not be computed
+        return True
+    del ahead
+    central = (value(step) - value(-step)) / (2 * step)
     error, size = _norm(central - found), _norm(central)
     if not error > allowed * max(scale, size, least):
         return True
-    middle, spread = value(0.0), 0.0
     for place in (step, trust.nearer * step, -trust.nearer * step):
         difference = (value(place) - middle) / place
         # From their middle: at a kink, autograd's derivative lies between those of the two sides.
@@ -514,10 +569,6 @@ def _judged(
         if not spread <= min(error, trust.believed * max(least, size)):
             return None
     return False
-
-
-def _central_difference(value: Callable[[float], Tensor], step: float) -> Tensor:
-    return (value(step) - value(-step)) / (2 * step)
 
 
 def _untrue(whose: str, what: str) -> UnsupportedNetwork:
