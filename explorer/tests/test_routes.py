@@ -236,11 +236,12 @@ def test_two_maps_are_compared(asked: TestClient) -> None:
 
 def test_a_track_breaks_where_nothing_was_measured(asked: TestClient) -> None:
     shown = found(asked.get("/api/tracks/shown?name=run1"))
-    sharpness = next(trace for trace in shown["figures"][0]["traces"] if trace["label"] == "sharpness")
+    figure = next(one for one in shown["figures"] if one["title"] == "Largest eigenvalues")
+    sharpness = next(trace for trace in figure["traces"] if trace["label"] == "largest: the sharpness")
     gap = sharpness["y"].index(None)
     assert (sharpness["x"][gap - 1], sharpness["x"][gap + 1]) == (30, 200)
-    assert [(line["at"], line["end"]) for line in shown["figures"][0]["lines"]] == [(30, 200)]
-    limit = next(trace for trace in shown["figures"][0]["traces"] if trace["label"] == "stability threshold")
+    assert [(line["at"], line["end"]) for line in figure["lines"]] == [(30, 200)]
+    limit = next(trace for trace in figure["traces"] if trace["label"] == "threshold of SGD")
     assert set(limit["y"]) == {20.0, None}
 
 

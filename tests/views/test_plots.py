@@ -11,6 +11,8 @@ import numpy as np
 from synthetic_map import RANKS, SIZE, curvature_map
 
 from hessmap.views.plots import layers_figure, save_figure, spectrum_figure
+from hessmap.views.plots.layers import layers_data
+from hessmap.views.plots.spectrum import spectrum_data
 
 PNG = b"\x89PNG"
 
@@ -87,3 +89,30 @@ def test_drawing_does_not_load_pyplot() -> None:
     here = str(Path(__file__).parent)
     done = subprocess.run([sys.executable, "-c", program, here], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_what_is_drawn_is_what_a_browser_is_sent() -> None:
+    made = curvature_map(with_counterpart=False)
+    sent = spectrum_data(made.network).to_dict()
+    curves = [line for line in spectrum_figure(made).axes[0].lines if len(line.get_xdata()) == SIZE]
+    for trace, curve in zip(sent["traces"], curves, strict=True):
+        assert trace["x"] == list(curve.get_xdata())
+        assert np.array_equal(np.array(trace["y"], dtype=float), curve.get_ydata(), equal_nan=True)
+    assert sent["y"]["label"] == "|λ_i| / ‖H_L‖"
+    odd = replace(made.network.layers[0], name="$a$ $b$", curvature_share=0.25, share_error=0.1)
+    bars = layers_data(replace(made.network, layers=(odd, *made.network.layers[1:]))).to_dict()
+    assert bars["traces"][1]["keys"][0] == bars["traces"][1]["y"][0] == bars["y"]["names"][0] == "$a$ $b$"
+    assert (bars["traces"][1]["low"][0], bars["traces"][1]["high"][0]) == (0.15, 0.35)
+    named = replace(made.network, name="$x$")
+    assert spectrum_data(named).to_dict()["title"] == "Spectra of the $x$"
+
+
+def test_a_long_curve_is_thinned_for_a_browser_alone() -> None:
+    network = curvature_map(with_counterpart=False).network
+    thinned = spectrum_data(network, most=40)
+    assert "of 160 points are drawn" in thinned.note
+    for part, trace in zip(("loss", "outer_product", "functional"), thinned.traces, strict=True):
+        assert len(trace.x) < SIZE
+        rank = network[part].measurement.value  # type: ignore[index]
+        assert {rank, rank + 1} <= {*trace.x}
+    assert not spectrum_data(network).note

@@ -21,10 +21,10 @@ from hessmap.errors import DataFileError, InvalidInput, require, sentence, unkno
 from hessmap.records import BottleneckView, FunctionRank, RepresentationCost, atomic_write
 from hessmap.records.strict_json import parsed_json
 from hessmap.views.plots.applications import error_marks, gauge_end, relative_values
+from hessmap.views.plots.figure_data import Axis, FigureData, Floats, Line, Trace, series
 from hessmap.views.tables import function as function_tables
 from hessmap.views.tables.applications import certificate_numbers, certificate_promise, certificate_remarks
 from hessmap_explorer.answers import Answer, shown_entry
-from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Line, Trace, series
 from hessmap_explorer.maps import table
 from hessmap_explorer.planes import described_plane
 from hessmap_explorer.python_lines import result_lines

@@ -20,20 +20,14 @@ from hessmap.records import (
     command_line,
     whole_of,
 )
-from hessmap.views.plots.layers import QUANTITIES
+from hessmap.views.plots.figure_data import MOST_POINTS, FigureData
+from hessmap.views.plots.layers import QUANTITIES, changes_data, layers_data
+from hessmap.views.plots.spectrum import HESSIANS, density_data, spectrum_data
 from hessmap.views.tables import comparison as compared
 from hessmap.views.tables import map as mapped
 from hessmap.views.tables.contents import Table
 from hessmap_explorer.answers import Answer, shown_entry
-from hessmap_explorer.figures.figure import FigureData
-from hessmap_explorer.figures.maps import (
-    changes_data,
-    density_data,
-    layers_data,
-    overlaid_spectra,
-    shown_parts,
-    spectrum_data,
-)
+from hessmap_explorer.figures.maps import overlaid_spectra
 from hessmap_explorer.python_lines import comparison_lines, map_lines, overlaid_spectra_lines
 from hessmap_explorer.reading import chosen_network, stored_map, stored_maps, warm_up
 from hessmap_explorer.settings import Explorer
@@ -95,6 +89,11 @@ def _ranks(network: NetworkCurvature, tolerance: float) -> list[dict[str, Any]]:
     ]
 
 
+def shown_parts(network: NetworkCurvature) -> list[PartCurvature]:
+    """The Hessians that a map contains, in the order of every screen."""
+    return sorted(network.parts, key=lambda part: HESSIANS.index(part.part))
+
+
 def _rank(part: PartCurvature, counted: RankMeasurement) -> dict[str, Any]:
     return {
         "part": part.part,
@@ -122,7 +121,7 @@ def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
         "summary": made.summary,
         "whole": whole.rows(),
         "networks": [_network(store, stored.name, network, place) for place, network in enumerate(made.networks)],
-        "density": density_data(whole.density, map_lines(store, stored.name, "density")).to_dict(),
+        "density": density_data(whole.density, whole.eigenvalues, map_lines(store, stored.name, "density")).to_dict(),
         "layers": _layers(store, stored.name, made),
         "versions": dict(origin.versions) if origin else {},
         "work": None if made.work is None else {"seconds": made.work.seconds, "products": made.work.num_products},
@@ -130,14 +129,13 @@ def _described(store: Path, stored: StoredMap) -> dict[str, Any]:
 
 
 def _network(store: Path, name: str, network: NetworkCurvature, place: int) -> dict[str, Any]:
-    figure: FigureData | None = spectrum_data(network, map_lines(store, name, "spectrum")) if network.is_dense else None
     return {
         "number": place,
         "name": network.name,
         "description": network.description,
         "facts": mapped.network_facts(network),
         "is_dense": network.is_dense,
-        "spectrum": figure.to_dict() if figure else None,
+        "spectrum": _spectrum(network, map_lines(store, name, "spectrum")).to_dict() if network.is_dense else None,
         "tolerance": network["loss"].measurement.threshold / (network["loss"].measurement.scale or 1.0)
         if network.is_dense
         else None,
@@ -145,6 +143,12 @@ def _network(store: Path, name: str, network: NetworkCurvature, place: int) -> d
         "gap": network.prediction_gap,
         "notes": network.notes,
     }
+
+
+def _spectrum(network: NetworkCurvature, python: str) -> FigureData:
+    """Without the shade below the threshold: on the page the threshold is a line that moves."""
+    figure = spectrum_data(network, python, MOST_POINTS)
+    return replace(figure, lines=tuple(line for line in figure.lines if line.axis == "x"))
 
 
 def _layers(store: Path, name: str, made: CurvatureMap) -> dict[str, Any]:

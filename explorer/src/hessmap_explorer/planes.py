@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hessmap.records import LossPlane
+from hessmap.views.plots.figure_data import Axis, FigureData, Floats, Line, Trace
 from hessmap.views.tables.applications import plane_findings
-from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Line, Trace
 from hessmap_explorer.python_lines import result_lines
 
 

@@ -13,11 +13,11 @@ from hessmap.errors import HessmapError, require
 from hessmap.networks import Architecture, FullyConnected
 from hessmap.records import HESSIAN_SYMBOLS, Part, command_line
 from hessmap.theory import effective_parameters, predict_ranks
+from hessmap.views.plots.figure_data import Axis, FigureData, Trace
+from hessmap.views.plots.spectrum import HESSIANS
 from hessmap_explorer.answers import Answer
 from hessmap_explorer.families import FAMILIES
 from hessmap_explorer.fields import QUESTIONS, is_count
-from hessmap_explorer.figures.figure import Axis, FigureData, Trace
-from hessmap_explorer.figures.maps import PARTS
 from hessmap_explorer.python_lines import curve_lines, prediction_lines
 from hessmap_explorer.questions import Question, read_question, varied
 
@@ -88,7 +88,7 @@ def _ranks(question: Question) -> tuple[dict[Part, dict[str, Any]], int, tuple[s
         return {"loss": rank}, found.num_parameters, notes
     predicted = predict_ranks(question.network, **question.known)
     size = predicted.num_parameters
-    parts = {part: getattr(predicted, part) for part in PARTS}
+    parts = {part: getattr(predicted, part) for part in HESSIANS}
     ranks = {part: _rank(one.value, one.kind_text, one.reference, size, one.num_cases) for part, one in parts.items()}
     return ranks, size, predicted.assumptions
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hessmap_explorer.figures.maps import PARTS
+from hessmap.views.plots.spectrum import HESSIANS
 from hessmap_explorer.questions import Question, varied
 
 _TEACHER = (("networks", "Polynomial"), ("theory", "effective_parameters"))
@@ -25,7 +25,10 @@ def prediction_lines(question: Question) -> str:
 def curve_lines(question: Question, over: str, values: Sequence[int]) -> str:
     """The ranks while one number runs through the values at which there is a network."""
     others = {name: value for name, value in question.given.items() if name != over}
-    drawn = [f"for part in {PARTS}:", "    plt.plot(values, [getattr(one, part).value for one in found], label=part)"]
+    drawn = [
+        f"for part in {HESSIANS}:",
+        "    plt.plot(values, [getattr(one, part).value for one in found], label=part)",
+    ]
     own = [_PYPLOT, "import hessmap as hm"]
     if question.family.is_teacher:
         fixed = {name: value for name, value in question.network.items() if name != over}

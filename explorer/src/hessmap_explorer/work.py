@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from hessmap.cli.store import options_of_map
 from hessmap.errors import InvalidInput, MissingExtra, require, sentence
 from hessmap.records import StoredMap
+from hessmap.views.plots.figure_data import Axis, FigureData, Floats, Trace, evenly
 from hessmap_explorer.answers import Answer
-from hessmap_explorer.figures.figure import Axis, FigureData, Floats, Trace, evenly
 from hessmap_explorer.functions import free_result_name, kept_result
 from hessmap_explorer.jobs import Job, Jobs, OnDone
 from hessmap_explorer.predict import prediction_command

@@ -259,8 +259,8 @@ def test_a_browser_leaves_the_colours_of_the_hessians_to_them() -> None:
     rows = tuple(Row({"n": n, "activation": kind}, {"p": float(n)}) for kind in ("identity", "relu") for n in (1, 2))
     slope = Slope(0.5, "slope 1/2", y="p", where={"activation": "relu"})
     twice = Lines(title="", x="n", series=(Series("$H_L$, {activation}", points="p", part="loss"),), split="activation")
-    traces = panel_data(Panel(replace(twice, slopes=(slope,)), rows)).traces
-    assert [(trace.label, trace.colour) for trace in traces] == [
+    traces = panel_data(Panel(replace(twice, slopes=(slope,)), rows)).to_dict()["traces"]
+    assert [(trace["label"], trace["colour"]) for trace in traces] == [
         ("H_L, linear", "series2"),
         ("H_L, ReLU", "series3"),
         ("slope 1/2", "faint"),

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hessmap.views.plots.style import HESSIAN_COLOURS, SERIES_COLOURS, without_mathematics
-from hessmap_explorer.figures.figure import (
+from hessmap.views.plots.figure_data import (
     MOST_POINTS,
     Axis,
     FigureData,
@@ -21,6 +20,7 @@ from hessmap_explorer.figures.figure import (
     series,
     thinning_note,
 )
+from hessmap.views.plots.style import HESSIAN_COLOURS, SERIES_COLOURS, without_mathematics
 from hessmap_research.runner.collection import Collection
 from hessmap_research.runner.encoding import case_key
 from hessmap_research.runner.row import Row
@@ -64,12 +64,12 @@ def panel_data(panel: Panel) -> FigureData:
         for scale, found in zip((figure.x_scale, figure.y_scale), numbers, strict=True)
     )
     return FigureData(
-        _plain(panel.title),
-        Axis(_plain(figure.x_label) or x_label, x_scale, figure.x_limits, _category_names(traces, "x")),
-        Axis(_plain(figure.y_label) or y_label, y_scale, figure.y_limits, is_reversed=is_matrix),
+        panel.title,
+        Axis(figure.x_label or x_label, x_scale, figure.x_limits, _category_names(traces, "x")),
+        Axis(figure.y_label or y_label, y_scale, figure.y_limits, is_reversed=is_matrix),
         traces,
         lines,
-        note=" ".join(filter(None, (_plain(note), _thinning_text(panel, traces)))),
+        note=" ".join(filter(None, (note, _thinning_text(panel, traces)))),
         is_square=square,
     )
 
@@ -107,7 +107,7 @@ def _lines(panel: Panel, figure: Lines) -> tuple[Trace, ...]:
     for slope in figure.slopes:
         x, y = slope_line(figure, slope, panel.rows)
         if x.size:
-            traces.append(Trace(_plain(slope.label), "dashed", x, y, colour="faint"))
+            traces.append(Trace(slope.label, "dashed", x, y, colour="faint"))
     return tuple(traces)
 
 
@@ -117,7 +117,7 @@ def _curve_trace(curve: Curve, colour: str) -> Trace:
     groups = curve.rows if len(curve.rows) == 1 else [curve.rows[place] for place in chosen]
     keys = [_keys(group) for group in groups]
     x = [_plain(value) if isinstance(value, str) else value for value in (curve.x[place] for place in chosen)]
-    return Trace(_plain(curve.label), _KINDS[curve.style], x, curve.y[chosen], low, high, colour, keys)
+    return Trace(curve.label, _KINDS[curve.style], x, curve.y[chosen], low, high, colour, keys)
 
 
 def _keys(rows: Sequence[Row]) -> str:
@@ -174,14 +174,14 @@ def _cloud(figure: Cloud, rows: Sequence[Row]) -> Drawn:
         found = np.flatnonzero(kinds == kind)
         chosen = found[evenly(found.size, most)]
         behind = [spelled[number] for number in keys[chosen]]
-        label = _plain(kind_label(figure, kind))
+        label = kind_label(figure, kind)
         traces.append(
             Trace(label, "points", x[chosen], y[chosen], colour=series(place), keys=behind, in_legend=bool(label))
         )
     if figure.diagonal and x.size:
         low = figure.x_limits[0] if figure.x_limits else None
         ends = [float(min(x.min(), y.min())) if low is None else low, float(max(x.max(), y.max()))]
-        traces.append(Trace(_plain(figure.diagonal), "line", ends, ends, colour="faint"))
+        traces.append(Trace(figure.diagonal, "line", ends, ends, colour="faint"))
     return tuple(traces), words(figure.x), words(figure.y)
 
 
@@ -219,7 +219,7 @@ def _plane(figure: Plane, rows: Sequence[Row]) -> tuple[Trace, ...]:
 
 def _mark_lines(mark: Any, rows: Sequence[Row]) -> list[Line]:
     places = sorted({row.number(mark.at) for row in rows if mark.at in row}) if isinstance(mark.at, str) else [mark.at]
-    return [Line(place, mark.axis, _plain(mark.label) if number == 0 else "") for number, place in enumerate(places)]
+    return [Line(place, mark.axis, mark.label if number == 0 else "") for number, place in enumerate(places)]
 
 
 def _magnitudes(values: Any) -> Floats:

@@ -17,6 +17,7 @@ const valuesOn = (figure, axis) => figure.traces.flatMap(trace => trace[axis]).f
 const symlog = (value, edge) => value === null ? null : Math.abs(value) <= edge ? value / edge : Math.sign(value) * (1 + Math.log10(Math.abs(value) / edge));
 
 function symlogEdge(figure, axis) {
+  if (figure[axis].edge > 0) return figure[axis].edge;
   const values = valuesOn(figure, axis).filter(value => value !== 0).map(Math.abs);
   return values.length ? Math.max(extreme(values, Math.min), 1e-16 * extreme(values, Math.max)) : 1;
 }
@@ -77,9 +78,11 @@ function traces(figure) {
     }
     const many = trace.x.length > 200;
     const line = { color: shade, width: trace.kind === "segments" ? 0.8 : 1.8, dash: trace.kind === "dashed" ? "dash" : "solid", shape: trace.kind === "steps" ? "hv" : "linear" };
-    const mode = { points: "markers", both: "lines+markers" }[trace.kind] || "lines";
+    const mode = { points: "markers", rug: "markers", both: "lines+markers" }[trace.kind] || "lines";
     const marker = { color: shade, size: trace.kind === "both" ? 5 : many ? 4 : 7, symbol: trace.kind === "points" && !many ? "circle-open" : "circle", line: { width: 1.5, color: shade } };
-    const drawn = { ...base, type: "scatter", mode, line, marker, hovertemplate: `%{x}: %{y:.6~g}<extra>${name ? "%{fullData.name}" : ""}</extra>` };
+    if (trace.kind === "rug") Object.assign(marker, { size: 9, symbol: "line-ns-open" });
+    if (trace.marker) Object.assign(marker, { size: 8, symbol: `triangle-${trace.marker}` });
+    const drawn = { ...base, type: "scatter", mode, line, marker, cliponaxis: trace.kind !== "rug", hovertemplate: `%{x}: %{y:.6~g}<extra>${name ? "%{fullData.name}" : ""}</extra>` };
     if (trace.kind === "steps") Object.assign(drawn, { fill: "tozeroy", fillcolor: faded(shade, 0.35), line: { ...line, width: 1 } });
     return trace.low.length ? [...band(trace, shade), drawn] : [drawn];
   });
@@ -111,7 +114,7 @@ function plotlyAxis(axis, values) {
     const places = axis.names.map((_, place) => place), every = Math.ceil(places.length / 12);
     return { ...common, tickvals: places.filter(place => place % every === 0), ticktext: axis.names.filter((_, place) => place % every === 0), zeroline: false };
   }
-  return { ...common, nticks: 8, ...(axis.scale === "log" ? logTicks(values, axis.limits) : {}), ...limits(axis), ...(axis.is_reversed ? { autorange: "reversed" } : {}) };
+  return { ...common, nticks: 8, ...(axis.is_share ? { tickformat: ".0%" } : {}), ...(axis.scale === "log" ? logTicks(values, axis.limits) : {}), ...limits(axis), ...(axis.is_reversed ? { autorange: "reversed" } : {}) };
 }
 
 // The row of each label: labels of vertical lines that are near each other go below one another.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, floor, log, log10, pi, sqrt
+from math import log, pi, sqrt
 from typing import Self
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 from numpy.typing import NDArray
 
 from hessmap.records import (
@@ -24,15 +23,50 @@ from hessmap.records import (
     Spectrum,
     whole_of,
 )
-from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, SHADE, dress, legend_below, literal, new_figure
+from hessmap.views.plots.drawing import draw, symmetric_ticks
+from hessmap.views.plots.figure_data import Axis, FigureData, Line, Trace, Values, thinned_places, thinning_note
+from hessmap.views.plots.style import FAINT, HESSIAN_COLOURS, INK, dress, legend_below, literal, new_figure
 
 # Zeros of a float64 eigensolver lie near 1e-16 of the norm; what is below this floor is not drawn.
 FLOOR = 1e-19
 _VISIBLE = 0.05  # of the height of a single eigenvalue: what is below is not drawn
-_NUM_TICKS = 8
 Floats = NDArray[np.float64]
 _NAMES: dict[Part, str] = {"loss": "Hessian", "outer_product": "GGN", "functional": "their difference"}
+HESSIANS: tuple[Part, ...] = ("loss", "outer_product", "functional")  # the sum first
+_INDEX = r"index $i$ of the eigenvalue, largest first"
 _MAGNITUDE = r"$|\lambda_i|\;/\;\|H_L\|$"
+
+
+def spectrum_data(network: NetworkCurvature, python: str = "", most: int | None = None) -> FigureData:
+    """|eigenvalue| / ||H_L|| of the Hessians against the index, with lines at the predicted ranks."""
+    parts = sorted(network.parts, key=lambda part: HESSIANS.index(part.part))
+    traces = tuple(_part_trace(part, network.has_ranks, most) for part in parts)
+    loss = network["loss"].measurement
+    cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
+    predicted = [(part, part.prediction) for part in parts if part.prediction is not None]
+    lines = (
+        *(Line(rank.value, label=f"{rank.kind_text} {rank.value:,}", colour=part.part) for part, rank in predicted),
+        Line(FLOOR, "y", "counted as zero", end=cut),
+    )
+    size = network.num_parameters
+    note = thinning_note(max(len(trace.x) for trace in traces), size)
+    axes = Axis(_INDEX, limits=(0, size)), Axis(_MAGNITUDE, "log", limits=(FLOOR, 4.0))
+    return FigureData(f"Spectra of the {literal(network.name)}", *axes, traces, lines, python, note)
+
+
+def magnitudes(part: PartCurvature) -> Floats:
+    """Of all eigenvalues over the norm that thresholds are relative to, descending."""
+    sorted_values: Floats = np.sort(np.abs(part.spectrum.eigenvalues))[::-1] / (part.measurement.scale or 1.0)
+    return sorted_values
+
+
+def _part_trace(part: PartCurvature, has_ranks: bool, most: int | None) -> Trace:
+    values = magnitudes(part)
+    places = thinned_places(values, most, kept=(part.measurement.value,))
+    label = f"${HESSIAN_SYMBOLS[part.part]}$  " + (f"rank {part.rank:,}" if has_ranks else f"({_NAMES[part.part]})")
+    label += " (certified)" if has_ranks and part.certificate is not None else ""
+    shown = np.where(values[places] > FLOOR, values[places], np.nan)
+    return Trace(label, "line", places + 1, shown, colour=part.part)
 
 
 def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
@@ -51,7 +85,8 @@ def spectrum_figure(curvature_map: CurvatureMap) -> Figure:
     panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
     for panel, network in zip(panels, networks, strict=True):
         _draw_network(panel, network, title=literal(f"{network.name}  ({network.description})"))
-    panels[0].set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
+    for panel in panels[1:]:
+        panel.set_ylabel("")
     return figure
 
 
@@ -60,10 +95,15 @@ def network_spectrum_figure(network: NetworkCurvature) -> Figure:
     if not network.is_dense:
         return network_density_figure(network)
     figure = new_figure(width=4.6, height=4.5)
-    axes = figure.subplots()
-    _draw_network(axes, network, title="")
-    axes.set_ylabel(_MAGNITUDE, fontsize=10, color=INK)
+    _draw_network(figure.subplots(), network, title="")
     return figure
+
+
+def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
+    handles = draw(axes, spectrum_data(network), title)
+    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=8))
+    axes.yaxis.set_minor_locator(NullLocator())
+    legend_below(axes, handles)
 
 
 def eigenvalues_figure(spectrum: Spectrum) -> Figure:
@@ -162,6 +202,35 @@ class DrawnDensity:
         return cls(estimate.grid, *curves, edge, floor, label, smoothing)
 
 
+def density_data(estimate: DensityEstimate | DensityCurve, known: Floats | None = None, python: str = "") -> FigureData:
+    """The density of the eigenvalues with its band over the probes, where it is an estimate; ``known`` ones marked."""
+    drawn = DrawnDensity.of(estimate)
+    low: Values = ()
+    high: Values = ()
+    if estimate.num_probes:
+        low, high = (np.maximum(band, drawn.floor) for band in (drawn.lower, drawn.upper))
+    band = f"{estimate.confidence:.0%} band over {estimate.num_probes} probes" if len(low) else "all eigenvalues"
+    curve = np.where(drawn.curve >= drawn.floor, drawn.curve, np.nan)
+    traces = [Trace(band, "line", drawn.grid, curve, low, high, colour="outer_product", in_legend=bool(len(low)))]
+    if known is not None and len(low) and len(known):
+        label = "largest eigenvalue" if len(known) == 1 else f"{len(known)} largest eigenvalues"
+        traces.append(Trace(label, "rug", known, np.full(len(known), drawn.floor), colour="ink"))
+    axes = (
+        _eigenvalue_axis(drawn),
+        Axis(drawn.label, "log", limits=(drawn.floor, None)) if drawn.floor > 0 else Axis(drawn.label),
+    )
+    title = f"density of {estimate.size:,} eigenvalues, {drawn.smoothing}"
+    return FigureData(title, *axes, tuple(traces), (), python)
+
+
+def _eigenvalue_axis(drawn: DrawnDensity) -> Axis:
+    """Linear if all eigenvalues are within a decade."""
+    ends = float(drawn.grid.min()), float(drawn.grid.max())
+    axis = Axis("eigenvalue (symmetric logarithmic scale)", "symlog", limits=ends, edge=drawn.edge)
+    is_symmetric = sum(ends[0] <= tick <= ends[1] for tick in symmetric_ticks(axis)) > 1
+    return axis if is_symmetric else Axis("eigenvalue")
+
+
 def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | None = None) -> Figure:
     """Draw the density of the eigenvalues over a symmetric logarithmic axis, with its confidence band over the probes.
 
@@ -177,87 +246,8 @@ def density_figure(estimate: DensityEstimate | DensityCurve, known: Floats | Non
     """
     figure = new_figure(width=5.4, height=3.7)
     axes = figure.subplots()
-    colour = HESSIAN_COLOURS["outer_product"]
-    drawn = DrawnDensity.of(estimate)
-    if estimate.num_probes:
-        label = f"{estimate.confidence:.0%} band over {estimate.num_probes} probes"
-        low, high = (np.maximum(band, drawn.floor) for band in (drawn.lower, drawn.upper))
-        axes.fill_between(drawn.grid, low, high, color=colour, alpha=0.25, linewidth=0, label=label)
-    axes.plot(drawn.grid, np.where(drawn.curve >= drawn.floor, drawn.curve, np.nan), color=colour, linewidth=1.4)
-    if drawn.floor > 0:
-        axes.set_yscale("log")
-        axes.set_ylim(bottom=drawn.floor)
-    if known is not None and estimate.num_probes and len(known):
-        label = "largest eigenvalue" if len(known) == 1 else f"{len(known)} largest eigenvalues"
-        heights = np.zeros(len(known))
-        axes.plot(
-            *(known, heights, "|"), color=INK, markersize=9, transform=axes.get_xaxis_transform(), clip_on=False,
-            label=label,
-        )  # fmt: skip
-    ticks = _symmetric_ticks(drawn) if drawn.edge > 0 else []
-    is_symmetric = sum(drawn.grid.min() <= tick <= drawn.grid.max() for tick in ticks) > 1
-    if is_symmetric:
-        axes.set_xscale("symlog", linthresh=drawn.edge)
-        axes.set_xlim(float(drawn.grid.min()), float(drawn.grid.max()))
-        axes.xaxis.set_major_locator(FixedLocator(ticks))
-        axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_xlabel("eigenvalue (symmetric logarithmic scale)" if is_symmetric else "eigenvalue", fontsize=9, color=INK)
-    axes.set_ylabel(drawn.label, fontsize=9, color=INK)
-    dress(axes, f"density of {estimate.size:,} eigenvalues, {drawn.smoothing}")
-    if estimate.num_probes:
-        axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    data = density_data(estimate, known)
+    handles = draw(axes, data, data.title, linewidth=1.4)
+    if handles:
+        axes.legend(handles=handles, frameon=False, fontsize=8, labelcolor=INK)
     return figure
-
-
-def _symmetric_ticks(drawn: DrawnDensity) -> list[float]:
-    """Zero, and on both sides as many powers of ten as are read at a glance."""
-    sides = {-1: -float(drawn.grid.min()), 1: float(drawn.grid.max())}
-    last = ceil(log10(drawn.edge))
-    powers = {sign: np.arange(floor(log10(side)), last - 1, -1) for sign, side in sides.items() if side > drawn.edge}
-    every = max(1, ceil(sum(map(len, powers.values())) / _NUM_TICKS))
-    ticks = {0.0}
-    for sign, exponents in powers.items():
-        ticks.update(sign * 10.0 ** exponents[::every].astype(float))
-    return sorted(ticks)
-
-
-def _draw_network(axes: Axes, network: NetworkCurvature, title: str) -> None:
-    for part in reversed(network.parts):
-        _draw_part(axes, part, network.has_ranks)
-    loss = network["loss"].measurement
-    cut = loss.threshold / loss.scale if loss.scale > 0 else 0.0
-    zero = axes.axhspan(FLOOR, cut, facecolor=SHADE, edgecolor=SHADE, zorder=0, label="counted as zero")
-    axes.set_yscale("log")
-    axes.set_ylim(FLOOR, 4.0)
-    axes.yaxis.set_major_locator(LogLocator(base=10, numticks=8))
-    axes.yaxis.set_minor_locator(NullLocator())
-    axes.set_xlim(0, network.num_parameters)
-    axes.set_xlabel(r"index $i$ of the eigenvalue, largest first", fontsize=9, color=INK)
-    dress(axes, title)
-    patch = Patch(facecolor=zero.get_facecolor(), edgecolor=FAINT, linewidth=0.6, label=zero.get_label())
-    legend_below(axes, [*(line for line in axes.lines if not str(line.get_label()).startswith("_")), patch])
-
-
-def _draw_part(axes: Axes, part: PartCurvature, has_ranks: bool) -> None:
-    scale = part.measurement.scale or 1.0
-    magnitudes = np.sort(np.abs(part.spectrum.eigenvalues))[::-1] / scale
-    colour = HESSIAN_COLOURS[part.part]
-    axes.plot(
-        np.arange(1, magnitudes.size + 1),
-        np.where(magnitudes > FLOOR, magnitudes, np.nan),
-        color=colour,
-        linewidth=1.6,
-        label=_label(part) if has_ranks else f"${HESSIAN_SYMBOLS[part.part]}$  ({_NAMES[part.part]})",
-    )
-    if part.prediction is not None:
-        axes.axvline(part.prediction.value, color=colour, linestyle=(0, (4, 3)), linewidth=1.0, alpha=0.9)
-
-
-def _label(part: PartCurvature) -> str:
-    """The symbol, the rank and, where there is one, the predicted rank with its kind."""
-    rank = f"${HESSIAN_SYMBOLS[part.part]}$  rank {part.rank:,}"
-    if part.certificate is not None:
-        rank += " (certified)"
-    if part.prediction is None:
-        return rank
-    return f"{rank}   (dashed: {part.prediction.kind_text} {part.prediction.value:,})"

@@ -76,9 +76,13 @@ def without_mathematics(text: str) -> str:
 
     >>> without_mathematics("$H_o$, $s_{k+1} / s_k$"), without_mathematics("costs 5 $")
     ('H_o, s_(k+1) / s_k', 'costs 5 $')
+    >>> without_mathematics(r"$|\\lambda_i|\\;/\\;\\|H_L\\|$")
+    '|λ_i| / ‖H_L‖'
     """
     if not is_math_text(text):
         return text
+    for written, sign in ((r"\lambda", "λ"), (r"\;", " "), (r"\|", "‖")):
+        text = text.replace(written, sign)
     return re.sub(r"[\\$]", "", text).replace("{", "(").replace("}", ")")
 
 

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from hessmap.errors import require
 from hessmap.records import HESSIAN_SYMBOLS, CurvatureTrack, LearningCoefficientEstimate
-from hessmap.views.plots.style import (
-    FAINT,
-    HESSIAN_COLOURS,
-    INK,
-    SERIES_COLOURS,
-    SHADE,
-    dress,
-    legend_below,
-    new_figure,
-    series_colour,
+from hessmap.views.plots.drawing import draw
+from hessmap.views.plots.figure_data import (
+    Axis,
+    FigureData,
+    Floats,
+    Kind,
+    Line,
+    Trace,
+    Values,
+    evenly,
+    series,
+    thinning_note,
 )
+from hessmap.views.plots.style import FAINT, INK, SERIES_COLOURS, SHADE, dress, legend_below, literal, new_figure
 
-_RISK, _GRADIENT = SERIES_COLOURS[2], SERIES_COLOURS[3]  # none of a Hessian
+_RISK, _GRADIENT = "series2", "series3"  # none of a Hessian
 _FIRST_OTHER = 4  # of the colours: that of the second eigenvalue
 _MOST_NAMED = 4  # eigenvalues with a colour and an entry each
 _ORDINALS = ("largest: the sharpness", "second", "third", "fourth")
 _PANEL = (4.4, 3.5)
-Floats = NDArray[np.float64]
-Draw = Callable[[Axes, CurvatureTrack], None]
 
 
 def track_figure(track: CurvatureTrack) -> Figure:
@@ -45,166 +47,204 @@ def track_figure(track: CurvatureTrack) -> Figure:
     columns = min(2, len(panels))
     lines = -(-len(panels) // columns)
     figure = new_figure(_PANEL[0] * columns, _PANEL[1] * lines)
-    for place, (title, draw) in enumerate(panels.items(), start=1):
-        axes = figure.add_subplot(lines, columns, place)
-        draw(axes, track)
-        _finish(axes, "Trace" if draw is _draw_trace and not _has_errors(track) else title)
+    for place, data in enumerate(panels, start=1):
+        _draw_panel(figure.add_subplot(lines, columns, place), data, data.title)
     return figure
 
 
 def panel_figures(track: CurvatureTrack) -> dict[str, Figure]:
     """Every panel as a figure of its own, narrow enough for a phone, by its title."""
     figures = {}
-    for title, draw in _panels(track).items():
-        figures[title] = new_figure(4.6, 3.3)
-        axes = figures[title].subplots()
-        draw(axes, track)
-        _finish(axes, "")
+    for data in _panels(track):
+        figures[data.title] = new_figure(4.6, 3.3)
+        _draw_panel(figures[data.title].subplots(), data, "")
     return figures
 
 
-def _panels(track: CurvatureTrack) -> dict[str, Draw]:
-    """What can be drawn of a track, by title."""
+def _panels(track: CurvatureTrack) -> Sequence[FigureData]:
     must, remedy = "a track must have a point to be drawn", "Call the tracker in the training loop"
     require(bool(track.points), must, f"{track.name!r} has none", remedy)
-    panels: dict[str, Draw] = {"Risk and gradient": _draw_risk}
-    if any(point.eigenvalues.size for point in track.points):
-        panels["Largest eigenvalues"] = _draw_eigenvalues
-    preconditioned = [point for point in track.points if point.stability_ratio is not None]
-    if any(point.sharpness_threshold is None for point in preconditioned):
-        panels["Preconditioned sharpness"] = _draw_preconditioned
-    if any(point.trace is not None for point in track.points):
-        panels["Trace, with two standard errors"] = _draw_trace
-    if any(point.gradient_overlap is not None for point in track.points):
-        panels["Gradient in the sharpest directions"] = _draw_overlap
-    return panels
+    return tuple(track_data([track]).values())
 
 
-def _finish(axes: Axes, title: str) -> None:
-    dress(axes, title)
-    axes.set_xlabel("step", fontsize=9, color=INK)
-    axes.yaxis.label.set(fontsize=9, color=INK)
-    legend_below(axes, num_columns=2)
+def _draw_panel(axes: Axes, data: FigureData, title: str) -> None:
+    legend_below(axes, draw(axes, data, title, linewidth=1.2), num_columns=2)
 
 
-def broken_curve(track: CurvatureTrack, steps: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
+def track_data(tracks: Sequence[CurvatureTrack], most: int | None = None) -> dict[str, FigureData]:
+    """Whatever any of the tracks has numbers for, by the column of the track that it shows.
+
+    Of several tracks the main curves are drawn over one another; ``most`` is the largest number of points of a curve.
+    """
+    drawn = [track for track in tracks if track.points]
+    is_alone = len(drawn) == 1
+    gaps = [Line(left, end=right, label="not measured") for track in drawn for left, right in track.gaps]
+    made = {}
+    for column, panel in _PANELS.items():
+        pens = [
+            _Pen(track, track.part if is_alone else series(place), is_alone, most) for place, track in enumerate(drawn)
+        ]
+        traces = tuple(trace for pen in pens for trace in panel.traces(pen))
+        if traces:
+            size = max(len(track.points) for track in drawn)
+            note = thinning_note(max(len(trace.x) for trace in traces), size)
+            axis, shown = panel.axis(drawn, traces), tuple(gaps) if is_alone else ()
+            made[column] = FigureData(panel.title(drawn), Axis("step"), axis, traces, shown, note=note)
+    return made
+
+
+@dataclass(frozen=True)
+class _Pen:
+    """One track with its colour. A track alone has all its curves, one of several the main curve under its name."""
+
+    track: CurvatureTrack
+    colour: str
+    is_alone: bool
+    most: int | None
+
+    def column(self, name: str, label: str, colour: str = "", kind: Kind = "both") -> list[Trace]:
+        return self.curve(self.track.column(name), label, colour, kind)
+
+    def curve(
+        self, values: Floats, label: str, colour: str = "", kind: Kind = "both", error: Floats | None = None
+    ) -> list[Trace]:
+        """The points that have the value, thinned, with a break in every gap."""
+        has_value = np.flatnonzero(np.isfinite(values))
+        if not has_value.size:
+            return []
+        chosen = has_value[evenly(has_value.size, self.most)]
+        steps = [self.track.points[place].step for place in chosen]
+        x, y = _broken_curve(self.track, steps, values[chosen])
+        low: Values = ()
+        high: Values = ()
+        if error is not None:
+            low, high = (_broken_curve(self.track, steps, (values + sign * error)[chosen])[1] for sign in (-1, 1))
+        name = label if self.is_alone else literal(self.track.name)
+        name += f", {label}" if kind == "dashed" and not self.is_alone else ""
+        return [Trace(name, kind, x, y, low, high, colour=colour or self.colour)]
+
+    def threshold(self, name: str) -> list[Trace]:
+        """Whose stability threshold it is; the formula is in the sentences, where there is room for it."""
+        report = next(point.step_report for point in reversed(self.track.points) if point.step_report is not None)
+        return self.column(name, f"threshold of {report.optimizer}", "faint" if self.is_alone else "", "dashed")
+
+    def crossings(self) -> list[Trace]:
+        """A triangle where the sharpness passes the threshold, in the direction in which it does."""
+        found = []
+        values = self.track.column("preconditioned_sharpness")
+        places = {point.step: value for point, value in zip(self.track.points, values, strict=True)}
+        for is_above, marker, label in _CROSSINGS if self.is_alone else ():
+            steps = [step for step, above in self.track.crossings if above == is_above]
+            heights = [places[step] for step in steps]
+            found += [Trace(label, "points", steps, heights, colour="series1", marker=marker)] if steps else []
+        return found
+
+
+_CROSSINGS: tuple[tuple[bool, Literal["up", "down"], str], ...] = (
+    (True, "up", "rises above it"),
+    (False, "down", "falls below it"),
+)
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: Callable[[Sequence[CurvatureTrack]], str]
+    traces: Callable[[_Pen], list[Trace]]
+    axis: Callable[[Sequence[CurvatureTrack], Sequence[Trace]], Axis]
+
+
+def _broken_curve(track: CurvatureTrack, steps: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
     """Steps and values with a nan in the middle of every gap of the track, at which a line breaks."""
     middles = [(left + right) / 2 for left, right in track.gaps]
     places = np.searchsorted(steps, middles)
     return np.insert(np.asarray(steps, dtype=float), places, middles), np.insert(values, places, np.nan)
 
 
-def _draw_curve(axes: Axes, curve: tuple[Floats, Floats], colour: str, label: str | None, zorder: float = 2) -> None:
-    axes.plot(*curve, "o-", color=colour, markersize=3, label=label, linewidth=1.2, zorder=zorder)
+def _risk(pen: _Pen) -> list[Trace]:
+    traces = pen.column("risk", "risk", _RISK if pen.is_alone else "")
+    return traces + (pen.column("gradient_norm", "gradient norm", _GRADIENT) if pen.is_alone else [])
 
 
-def _shade_gaps(axes: Axes, track: CurvatureTrack) -> None:
-    for place, (left, right) in enumerate(track.gaps):
-        axes.axvspan(left, right, color=SHADE, zorder=0, label=None if place else "not measured")
+def _risk_axis(tracks: Sequence[CurvatureTrack], traces: Sequence[Trace]) -> Axis:
+    is_positive = all(bool((track.column("risk") > 0).all()) for track in tracks)
+    return Axis("risk, gradient norm" if len(tracks) == 1 else "risk", "log" if is_positive else "linear")
 
 
-def _draw_risk(axes: Axes, track: CurvatureTrack) -> None:
-    steps = [point.step for point in track.points]
-    for name, colour in (("risk", _RISK), ("gradient_norm", _GRADIENT)):
-        _draw_curve(axes, broken_curve(track, steps, track.column(name)), colour, name.replace("_", " "))
-    if (track.column("risk") > 0).all():
-        axes.set_yscale("log", nonpositive="mask")
-    axes.set_ylabel("risk, gradient norm")
-    _shade_gaps(axes, track)
-
-
-def _draw_eigenvalues(axes: Axes, track: CurvatureTrack) -> None:
-    points = [point for point in track.points if point.eigenvalues.size]
-    steps = [point.step for point in points]
-    count = min(point.eigenvalues.size for point in points)
-    values = np.array([point.eigenvalues[:count] for point in points])
-    for place in range(count):
-        curve, colour = broken_curve(track, steps, values[:, place]), _eigenvalue_colour(track, place, count)
-        _draw_curve(axes, curve, colour, _eigenvalue_label(place, count), zorder=3 - place / count)
-    limits = [(point.step, point.sharpness_threshold) for point in points if point.sharpness_threshold is not None]
-    if limits and min(limit for _, limit in limits) <= 20 * float(values.max()):
-        axes.plot(*zip(*limits, strict=True), "--", color=FAINT, label=_threshold_label(track))
-        _mark_crossings(axes, track)
-    axes.set_ylabel(f"eigenvalue of ${HESSIAN_SYMBOLS[track.part]}$")
-    _start_at_zero(axes, values)
-    _shade_gaps(axes, track)
-
-
-def _draw_preconditioned(axes: Axes, track: CurvatureTrack) -> None:
-    steps = [point.step for point in track.points]
-    values, limits = track.column("preconditioned_sharpness"), track.column("stability_threshold")
-    _draw_curve(axes, broken_curve(track, steps, values), HESSIAN_COLOURS["loss"], "preconditioned sharpness")
-    axes.plot(*broken_curve(track, steps, limits), "--", color=FAINT, label=_threshold_label(track))
-    _mark_crossings(axes, track)
-    axes.set_ylabel("eigenvalue of $P^{-1/2} H P^{-1/2}$")
-    _start_at_zero(axes, values)
-    _shade_gaps(axes, track)
-
-
-def _threshold_label(track: CurvatureTrack) -> str:
-    """Whose stability threshold it is; the formula is in the sentences, where there is room for it."""
-    report = next(point.step_report for point in reversed(track.points) if point.step_report is not None)
-    return f"threshold of {report.optimizer}"
-
-
-def _mark_crossings(axes: Axes, track: CurvatureTrack) -> None:
-    """A triangle where the sharpness passes the threshold, in the direction in which it does."""
-    values = dict(zip([point.step for point in track.points], track.column("preconditioned_sharpness"), strict=True))
-    for is_above, sign, label in ((True, "^", "rises above it"), (False, "v", "falls below it")):
-        steps = [step for step, above in track.crossings if above == is_above]
-        if steps:
-            places = [values[step] for step in steps]
-            axes.plot(steps, places, sign, color=SERIES_COLOURS[1], markersize=6, label=label, zorder=4)
-
-
-def _eigenvalue_colour(track: CurvatureTrack, place: int, count: int) -> str:
+def _eigenvalues(pen: _Pen) -> list[Trace]:
     """The largest in the colour of the Hessian; few others have one each, many have one together."""
-    if place == 0:
-        return HESSIAN_COLOURS[track.part]
-    return series_colour(_FIRST_OTHER + place - 1) if count <= _MOST_NAMED else SERIES_COLOURS[_FIRST_OTHER]
+    found = [point.eigenvalues for point in pen.track.points]
+    count = min((values.size for values in found if values.size), default=0)
+    if not count:
+        return []
+    traces: list[Trace] = []
+    for place in range(count if pen.is_alone else 1):
+        values = np.array([values[place] if values.size else np.nan for values in found])
+        is_named = place == 0 or count <= _MOST_NAMED
+        label = _ORDINALS[place] if is_named else f"the next {count - 1}"
+        colour = series(_FIRST_OTHER + place - 1 if is_named else _FIRST_OTHER) if place else ""
+        traces += [replace(one, in_legend=is_named or place == 1) for one in pen.curve(values, label, colour)]
+    limits, largest = pen.track.column("sharpness_threshold"), max(float(values[0]) for values in found if values.size)
+    if np.isfinite(limits).any() and np.nanmin(limits) <= 20 * largest:
+        traces += pen.threshold("sharpness_threshold") + pen.crossings()
+    return traces
 
 
-def _eigenvalue_label(place: int, count: int) -> str | None:
-    if place == 0 or count <= _MOST_NAMED:
-        return _ORDINALS[place]
-    return f"the next {count - 1}" if place == 1 else None
+def _preconditioned(pen: _Pen) -> list[Trace]:
+    """Where the preconditioner of some step is not 1: elsewhere this is the plain sharpness."""
+    points = [point for point in pen.track.points if point.stability_ratio is not None]
+    if all(point.sharpness_threshold is not None for point in points):
+        return []
+    colour = "loss" if pen.is_alone else ""
+    traces = pen.column("preconditioned_sharpness", "preconditioned sharpness", colour)
+    return traces + pen.threshold("stability_threshold") + pen.crossings()
 
 
-def _has_errors(track: CurvatureTrack) -> bool:
-    """Whether some trace was estimated, and not taken from the structure of the network."""
-    return any(point.trace is not None and point.trace.standard_error > 0 for point in track.points)
+def _trace(pen: _Pen) -> list[Trace]:
+    errors = [2 * point.trace.standard_error if point.trace is not None else np.nan for point in pen.track.points]
+    curves = pen.curve(pen.track.column("trace"), "trace", error=np.array(errors))
+    return [replace(curve, in_legend=not pen.is_alone) for curve in curves]
 
 
-def _start_at_zero(axes: Axes, values: Floats) -> None:
-    """An axis of positive numbers shows how far they are from zero."""
-    if np.nanmin(values) > 0:
-        axes.set_ylim(bottom=0.0)
+def _trace_title(tracks: Sequence[CurvatureTrack]) -> str:
+    """With errors where some trace was estimated, and not taken from the structure of the network."""
+    traces = [point.trace for track in tracks for point in track.points]
+    has_errors = any(trace is not None and trace.standard_error > 0 for trace in traces)
+    return "Trace, with two standard errors" if has_errors else "Trace"
 
 
-def _draw_trace(axes: Axes, track: CurvatureTrack) -> None:
-    traces = [(point.step, point.trace) for point in track.points if point.trace is not None]
-    steps = [step for step, _ in traces]
-    values = np.array([trace.value for _, trace in traces])
-    errors = 2 * np.array([trace.standard_error for _, trace in traces])
-    places, low = broken_curve(track, steps, values - errors)
-    high = broken_curve(track, steps, values + errors)[1]
-    colour = HESSIAN_COLOURS[track.part]
-    axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
-    _draw_curve(axes, broken_curve(track, steps, values), colour, None)
-    axes.set_ylabel(f"trace of ${HESSIAN_SYMBOLS[track.part]}$")
-    _start_at_zero(axes, values - errors)
-    _shade_gaps(axes, track)
+def _overlap(pen: _Pen) -> list[Trace]:
+    overlaps = [point.gradient_overlap for point in pen.track.points]
+    num_vectors = next((overlap.num_vectors for overlap in overlaps if overlap is not None), 0)
+    label, colour = f"in {num_vectors} directions", _GRADIENT if pen.is_alone else ""
+    traces = pen.column("gradient_overlap", label, colour)
+    chance = np.array([np.nan if overlap is None else overlap.chance for overlap in overlaps])
+    return traces + (pen.curve(chance, "of a random vector", "faint", "dashed") if pen.is_alone else [])
 
 
-def _draw_overlap(axes: Axes, track: CurvatureTrack) -> None:
-    overlaps = [(point.step, point.gradient_overlap) for point in track.points if point.gradient_overlap is not None]
-    steps = [step for step, _ in overlaps]
-    values = np.array([overlap.value for _, overlap in overlaps])
-    _draw_curve(axes, broken_curve(track, steps, values), _GRADIENT, f"in {overlaps[0][1].num_vectors} directions")
-    axes.plot(steps, [overlap.chance for _, overlap in overlaps], "--", color=FAINT, label="of a random vector")
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel("share of the squared norm")
-    _shade_gaps(axes, track)
+def _values_axis(name: str) -> Callable[[Sequence[CurvatureTrack], Sequence[Trace]], Axis]:
+    """An axis of positive numbers shows how far they are from zero; ``{}`` is the symbol of the Hessian."""
+
+    def axis(tracks: Sequence[CurvatureTrack], traces: Sequence[Trace]) -> Axis:
+        lowest = min(float(np.nanmin(values)) for one in traces for values in (one.y, one.low) if len(values))
+        symbol = f"${HESSIAN_SYMBOLS[tracks[0].part]}$"
+        return Axis(name.replace("{}", symbol), limits=(0.0, None) if lowest > 0 else None)
+
+    return axis
+
+
+_PANELS = {
+    "risk": _Panel(lambda _: "Risk and gradient", _risk, _risk_axis),
+    "sharpness": _Panel(lambda _: "Largest eigenvalues", _eigenvalues, _values_axis("eigenvalue of {}")),
+    "preconditioned_sharpness": _Panel(
+        lambda _: "Preconditioned sharpness", _preconditioned, _values_axis("eigenvalue of $P^{-1/2} H P^{-1/2}$")
+    ),
+    "trace": _Panel(_trace_title, _trace, _values_axis("trace of {}")),
+    "gradient_overlap": _Panel(
+        lambda _: "Gradient in the sharpest directions",
+        _overlap,
+        lambda *_: Axis("share of the squared norm", limits=(-0.03, 1.03)),
+    ),
+}
 
 
 def chains_figure(found: LearningCoefficientEstimate, exact: float | None = None) -> Figure:

@@ -1,7 +1,8 @@
-"""One shape for every interactive figure: axes, traces, marks, and the Python lines that draw the same with matplotlib.
+"""Figures as data: axes, traces and reference lines. ``drawing`` draws them with matplotlib, the explorer with plotly.
 
-Colours are names, which the page turns into those of its theme: "loss", "outer_product" and "functional" for the three
-Hessians, "series0", "series1", .. for the rest, "ink", "faint" and "pale".
+Colours are names: "loss", "outer_product" and "functional" for the three Hessians, "series0", "series1", .. for the
+rest, "ink", "faint" and "pale". Titles, labels and notes may contain mathematics between dollars, so that names from
+outside go through ``literal``; the names along an axis are shown as they are.
 """
 
 from __future__ import annotations
@@ -14,24 +15,29 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hessmap.views.plots.style import SERIES_COLOURS
+from hessmap.views.plots.style import SERIES_COLOURS, without_mathematics
 
 Floats = NDArray[np.float64]
 Scale = Literal["linear", "log", "symlog"]
-Kind = Literal["line", "dashed", "points", "both", "bars", "steps", "heatmap", "segments"]
+Kind = Literal["line", "dashed", "points", "both", "bars", "steps", "heatmap", "segments", "rug"]
 Values = Sequence[Any] | NDArray[Any]
 MOST_POINTS = 2000  # of a curve that a browser is sent; more cannot be seen on a screen
 
 
 @dataclass(frozen=True)
 class Axis:
-    """``limits`` are None where the data go; ``names`` stand at the places 0, 1, .. of an axis of categories."""
+    """``limits`` are None where the data go; ``names`` stand at the places 0, 1, .. of an axis of categories, in print
+    with ``details`` below them and ``remarks`` on the other side. A symlog axis is linear up to ``edge``."""
 
     label: str = ""
     scale: Scale = "linear"
     limits: tuple[float | None, float | None] | None = None
     names: tuple[str, ...] = ()
     is_reversed: bool = False
+    is_share: bool = False
+    edge: float = 0.0
+    details: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,8 @@ class Trace:
     """What is drawn in one colour; ``low`` and ``high`` are a band or whiskers around ``y``.
 
     ``keys`` name what stands behind each point, for a click on it (one key alone: behind all of them); ``z`` is the
-    matrix of a heatmap; ``palette`` colours it.
+    matrix of a heatmap; ``palette`` colours it. Bars are horizontal: ``y`` names them, the whiskers are around ``x``.
+    A rug marks places below the figure.
     """
 
     label: str
@@ -54,11 +61,12 @@ class Trace:
     palette: Literal["", "sequential", "diverging", "grey", "classes"] = ""
     opacity: float = 1.0
     in_legend: bool = True
+    marker: Literal["", "up", "down"] = ""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A reference line across the figure, or the shaded part of the x axis up to ``end``."""
+    """A reference line across the figure, or the shaded part of the axis up to ``end``."""
 
     at: float
     axis: Literal["x", "y"] = "x"
@@ -69,8 +77,7 @@ class Line:
 
 @dataclass(frozen=True)
 class FigureData:
-    """A figure for a browser. ``note`` says what was left out (points that were thinned), ``panel`` names the static
-    figure in whose place it may stand."""
+    """One panel. ``note`` tells what was left out, as points that were thinned; ``python`` are lines that draw it."""
 
     title: str
     x: Axis
@@ -80,11 +87,13 @@ class FigureData:
     python: str = ""
     note: str = ""
     is_square: bool = False
-    panel: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """In the types of strict JSON: what is no finite number is null, which breaks a line."""
+        """In the types of strict JSON: what is no finite number is null, which breaks a line; mathematics is text."""
         content: dict[str, Any] = _plain(asdict(self))
+        for part in (content, content["x"], content["y"], *content["traces"], *content["lines"]):
+            for name in part.keys() & {"title", "label", "note"}:
+                part[name] = without_mathematics(part[name]).replace(r"\$", "$")
         return content
 
 
@@ -105,7 +114,7 @@ def series(place: int) -> str:
     return f"series{place % len(SERIES_COLOURS)}"
 
 
-def thinned_places(values: Floats, most: int = MOST_POINTS, kept: Iterable[int] = ()) -> NDArray[np.int64]:
+def thinned_places(values: Floats, most: int | None = MOST_POINTS, kept: Iterable[int] = ()) -> NDArray[np.int64]:
     """Places of a descending curve that show its shape: even ones, denser at its ends, and both sides of every jump.
 
     ``kept`` are places that must be among them, with their neighbours.
@@ -114,7 +123,7 @@ def thinned_places(values: Floats, most: int = MOST_POINTS, kept: Iterable[int] 
     [0, 1, 2]
     """
     size = len(values)
-    if size <= most:
+    if most is None or size <= most:
         return np.arange(size)
     even = np.linspace(0, size - 1, most // 2)
     ends = np.geomspace(1, size, most // 8) - 1
@@ -126,13 +135,15 @@ def thinned_places(values: Floats, most: int = MOST_POINTS, kept: Iterable[int] 
     return np.unique(np.clip(np.rint(places), 0, size - 1).astype(np.int64))
 
 
-def evenly(size: int, most: int = MOST_POINTS) -> NDArray[np.int64]:
-    """At most a given number of indices out of a size, with the first and the last.
+def evenly(size: int, most: int | None = MOST_POINTS) -> NDArray[np.int64]:
+    """At most a given number of indices out of a size (None: all of them), with the first and the last.
 
     >>> evenly(10, 4).tolist()
     [0, 3, 6, 9]
     """
-    return np.unique(np.rint(np.linspace(0, size - 1, min(size, most))).astype(np.int64)) if size else np.arange(0)
+    if most is None or size <= most:
+        return np.arange(size)
+    return np.unique(np.rint(np.linspace(0, size - 1, most)).astype(np.int64))
 
 
 def thinning_note(shown: int, size: int) -> str:
