@@ -134,9 +134,9 @@ def each(change: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
 
 
 ODD_CHECKPOINTS: dict[str, tuple[Callable[[], object], str]] = {
-    "a list": (lambda: [1, 2], "must contain a training; .* holds a list"),
-    "a tensor": (lambda: torch.zeros(3), "must contain a training; .* holds a Tensor"),
-    "nothing": (lambda: None, "must contain a training; .* holds a NoneType"),
+    "a list": (lambda: [1, 2], "must contain a training state; .* contains a list"),
+    "a tensor": (lambda: torch.zeros(3), "must contain a training state; .* contains a Tensor"),
+    "nothing": (lambda: None, "must contain a training state; .* contains a NoneType"),
     "an empty table": (dict, "must contain the weights of a model by name"),
     "names that are numbers": (lambda: dict(enumerate(network().state_dict().values())), "weights of a model by name"),
     "one name that is a number": (lambda: {**network().state_dict(), 3: torch.zeros(1)}, "weights of a model by name"),
