@@ -256,7 +256,7 @@ def test_values_in_float32_inside_of_a_float64_model_are_noted() -> None:
     model = built(lambda: Wrapped(lambda m, x: F.linear(x.float(), m.layer.weight.float()).double().tanh().mean(1)))
     expected = autograd_hessian(model)
     problem = hm.Problem(model, "cross_entropy", INPUTS, LABELS)
-    assert any("in float32 (torch.Tensor.float): right to about 1e-07" in note for note in problem.notes)
+    assert any("in float32 (torch.Tensor.float): accurate to about 1e-07" in note for note in problem.notes)
     for found in (hm.loss_hessian(problem).to_dense(), hm.loss_hessian(problem).exact_diagonal()):
         if found is not None:
             wanted = expected if found.ndim == 2 else expected.diagonal()
