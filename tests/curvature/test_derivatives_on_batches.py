@@ -302,6 +302,20 @@ def test_a_wrong_derivative_among_kinks_is_refused(name: str, dtype: torch.dtype
         product(problem)
 
 
+def test_a_derivative_that_is_wrong_in_large_batches_alone_is_refused() -> None:
+    """Kinks hide it from differences in float32, and some samples in float64 are a small batch: these samples must
+    have the same derivatives in the whole batch."""
+    way = OPERATIONS["sine"]
+
+    def activation(z: Tensor) -> Tensor:
+        return torch.relu(way(z, torch.full_like(z, len(z) > 70, dtype=torch.bool)))
+
+    images, labels = drawn(100, 1, 14, 14, seed=5), torch.arange(100) % 3
+    with pytest.raises(UnsupportedNetwork, match="second derivatives must be those of the outputs"):
+        product(hm.Problem(Images(activation), "cross_entropy", images, labels, dtype=torch.float32))
+    product(hm.Problem(Images(activation), "cross_entropy", images[:60], labels[:60], dtype=torch.float32))
+
+
 @pytest.mark.parametrize("place", [2, 80, COUNT - 1])
 def test_a_loss_that_is_wrong_on_one_sample_is_refused(place: int) -> None:
     way = OPERATIONS["exp"]

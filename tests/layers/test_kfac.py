@@ -16,8 +16,9 @@ from torch.nn import functional as F
 import hessmap as hm
 from hessmap.errors import InvalidInput, MissingExtra, NotReproducible, UnsupportedNetwork
 from hessmap.layers import KroneckerCurvature
-from hessmap.layers.curvature_operator import FactoredBlock, eigenpairs_of
+from hessmap.layers.curvature_operator import FactoredBlock
 from hessmap.layers.kfac import CurvatureKind, FisherKind, _add_moment, _mirror
+from hessmap.layers.kronecker import eigenpairs_of
 
 DOUBLE = torch.float64
 

@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import scipy.linalg
 import torch
 from torch import Tensor
 
 from hessmap.errors import InvalidInput, checked_number, require, sentence
-from hessmap.linalg import Layout, SymmetricOperator, require_memory, to_host
+from hessmap.layers.kronecker import eigenpairs_of
+from hessmap.linalg import Layout, SymmetricOperator, require_memory
 from hessmap.records import register_reader, save_archive
 
 
@@ -381,29 +381,3 @@ def _restored(header: dict[str, Any], arrays: dict[str, Any]) -> KroneckerCurvat
 
 
 register_reader("KroneckerCurvature", _restored)
-
-
-def eigenpairs_of(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues in ascending order, and eigenvectors as columns, of a symmetric matrix.
-
-    Rows of zeros (inputs that no sample uses, dead units) belong to unit vectors and are left out of the decomposition.
-    LAPACK's divide and conquer can fail to converge for factors of low rank; then the rest is decomposed by relatively
-    robust representations in float64 on the host.
-    """
-    is_used = (matrix != 0).any(1)
-    if not bool(is_used.all()):
-        place, unused = is_used.nonzero().flatten(), (~is_used).nonzero().flatten()
-        own = eigenpairs_of(matrix[place][:, place]) if len(place) else (matrix.new_zeros(0), matrix.new_zeros(0, 0))
-        values, vectors = matrix.new_zeros(len(matrix)), torch.zeros_like(matrix)
-        values[: len(place)] = own[0]
-        vectors[place, : len(place)] = own[1]
-        vectors[unused, torch.arange(len(place), len(matrix), device=matrix.device)] = 1.0
-        order = values.argsort(stable=True)
-        return values[order], vectors[:, order]
-    symmetric = (matrix + matrix.T) / 2
-    try:
-        values, vectors = torch.linalg.eigh(symmetric)
-    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]
-        pair = scipy.linalg.eigh(to_host(symmetric).numpy(), driver="evr")
-        values, vectors = (torch.from_numpy(found).to(matrix) for found in pair)
-    return values, vectors

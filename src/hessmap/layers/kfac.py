@@ -42,11 +42,11 @@ from hessmap.layers.curvature_operator import (
     FactoredBlock,
     KroneckerCurvature,
     Span,
-    eigenpairs_of,
     spans_of,
 )
 from hessmap.layers.factors import layer_factors
 from hessmap.layers.hessian import layer_hessian
+from hessmap.layers.kronecker import eigenpairs_of
 from hessmap.layers.layer import factored_weights, find_layer, layer_names, name_of_layer
 from hessmap.linalg import Layout, require_memory, rows_that_fit
 from hessmap.losses import output_roots, require_parts

@@ -221,13 +221,17 @@ def _check_narrowly(problem: Problem, batch: Batch, size: int, order: Order, tak
     narrow = problem.narrowest_format or problem.dtype
     count = min(_SPREAD_NARROWLY, size)
     is_single = problem.dtype == torch.float32 and not _is_made_of_torch(problem)
+    repeats = True
     if takes_batch and is_single and narrow == torch.float32:
         told = _check_some(problem, batch, count, narrow, order, fewer=())
         # What kinks hide on a few samples they hide on all of them.
         told_in_double = not told and _check_in_double(problem, _num_in_double(size), order)
-        if told_in_double and _repeats_derivatives(problem, batch, narrow):
+        repeats = not (told or told_in_double) or _repeats_derivatives(problem, batch, narrow)
+        if told_in_double and repeats:
             return
     told = takes_batch and _check(problem, batch, narrow, order, is_whole=True)
+    if not told and not repeats:
+        raise _untrue("the outputs", "gradients")
     if not told or len(batch[1]) < problem.num_samples:  # also beyond the batch
         told = _check_some(problem, batch, count, narrow, order) or told
     if not told and is_single:
