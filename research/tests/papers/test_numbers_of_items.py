@@ -67,7 +67,21 @@ def test_bounds_of_table_1_are_those_of_the_iterative_basis() -> None:
             {"network": "LeNet5", "data": "mnist", "labels": "random", "num_measured": 2000},
         ),
         ("F-1500^3 on MNIST", ("fc1",), {"network": "F-1500^3", "data": "mnist", "num_measured": 60_000}),
-        ("F-1500^3 on MNIST", ("fc2", "fc3"), {"network": "F-1500^3", "data": "mnist", "num_measured": 2000}),
+        (
+            "F-1500^3 on MNIST",
+            ("fc2", "fc3"),
+            {"network": "F-1500^3", "data": "mnist", "size": "large", "num_measured": 2000},
+        ),
+        (
+            "F-1500^3 on MNIST without momentum, 10 epochs",
+            ("fc1", "fc2", "fc3"),
+            {"network": "F-1500^3", "data": "mnist", "size": "published", "num_measured": 2000},
+        ),
+        (
+            "LeNet5, random labels of CIFAR-10",
+            ("fc1", "fc2"),
+            {"network": "LeNet5", "data": "cifar10", "labels": "random", "num_measured": 2000},
+        ),
     ],
 )
 def test_overlaps_of_table_8(name: str, layers: tuple[str, ...], where: dict[str, object]) -> None:
