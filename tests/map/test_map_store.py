@@ -50,7 +50,7 @@ def test_a_map_comes_back_as_it_was(path: Path, made: CurvatureMap) -> None:
 def test_a_taken_name_is_refused_and_what_is_stored_stays(path: Path, made: CurvatureMap) -> None:
     with Store(path, create=True) as store:
         add_map(store, "run1", made)
-        with pytest.raises(InvalidInput, match="a name of its own; .* has 'run1' of .* give --replace"):
+        with pytest.raises(InvalidInput, match="a unique name; .* has 'run1' of .* give --replace"):
             add_map(store, "run1", replace(made, title="another"))
         assert load_map(store, "run1").record.title == "a title"
         add_map(store, "run1", replace(made, title="another"), replace=True)

@@ -96,7 +96,7 @@ def test_text_that_holds_no_record_is_refused():
 def test_what_json_cannot_hold_is_refused_by_its_place():
     with pytest.raises(InvalidInput, match=r"Sample.parts\[0\] is a set"):
         sample(parts=({1, 2},)).to_json()
-    with pytest.raises(InvalidInput, match=r"Sample.values holds complex128"):
+    with pytest.raises(InvalidInput, match=r"Sample.values has dtype complex128"):
         sample(values=np.zeros(2, dtype=complex)).to_json()
 
 

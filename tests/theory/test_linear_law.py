@@ -138,7 +138,7 @@ def test_one_teacher_follows_its_own_law(inputs: int, hidden: int, own: float, a
         (lambda: MarchenkoPastur(0.0), "ratio of a Marchenko-Pastur law must be positive; got 0.0"),
         (lambda: LinearSpectrumLaw(3, 3).quantile(1.5), r"a probability must be in \[0, 1\]; got 1.5"),
         (lambda: LinearSpectrumLaw(3, 3).moment(-1), "the order of a moment must be at least 0; got -1"),
-        (lambda: LinearSpectrumLaw(3, 3).kolmogorov_smirnov([]), "needs values to compare with; there are none"),
+        (lambda: LinearSpectrumLaw(3, 3).kolmogorov_smirnov([]), "values must not be empty"),
         (
             lambda: linear_eigenvalues([[1.0, 2.0]], [1.0, 2.0]),
             r"one entry for each row of W1; the shapes are \(1, 2\)",

@@ -163,7 +163,7 @@ def test_at_deep_critical_points_half_of_the_eigenvalues_of_the_functional_hessi
         (lambda: functional_signature(LoopEigenvalues(1, 0), 1), "two layers or more"),
         (lambda: functional_signature(LoopEigenvalues(0, 0, (1, 1)), 2), "at most 1 sectors"),
         (lambda: functional_inertia(2, LoopEigenvalues(1, 0), 3), "same parity"),
-        (lambda: critical_point_index_upper_bound(3), "even rank"),
+        (lambda: critical_point_index_upper_bound(3), "must be even; got 3"),
         (lambda: one_hidden_critical_point_index([2.0, 1.0], [0, 0], 2), "different indices"),
         (lambda: one_hidden_critical_point_index([2.0, 1.0], [0, 1], 1), "can keep 1"),
         (lambda: one_hidden_critical_point_index([2.0, 2.0], [0], 1), "distinct"),

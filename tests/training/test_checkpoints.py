@@ -146,7 +146,7 @@ def test_memory_that_runs_out_is_no_fault_of_the_file(tmp_path, monkeypatch):
 
 def test_a_file_of_something_else_is_no_checkpoint(tmp_path):
     torch.save([1, 2], tmp_path / "list.pt")
-    with pytest.raises(DataFileError, match="holds a list"):
+    with pytest.raises(DataFileError, match="contains a list"):
         load_checkpoint(tmp_path / "list.pt")
     save_checkpoint(tmp_path / "other.pt", {"epoch": 3})
     with pytest.raises(InvalidInput, match="loss was None and is 'cross_entropy'"):
