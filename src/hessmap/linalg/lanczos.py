@@ -252,8 +252,8 @@ class LanczosProcess(ABC):
         rest = self._images()
         if self.addition is not None:
             rows, matrix = self.addition
-            inside = inner_matrix(self.block.flatten(0, -2), rows) @ matrix
-            rest += (inside.to(rest) @ rows).view_as(rest)
+            inside = self.block.flatten(0, -2) @ rows.mT @ matrix.to(rows)  # on the device: the host reads nothing
+            rest += (inside @ rows).view_as(rest)
         taken = self._remove_basis(rest)
         require_finite_products(taken)
         self._project(old, taken)
